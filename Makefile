@@ -1,0 +1,44 @@
+# `make run` and `make test` set everything up by themselves on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup run test check format bench clean
+
+setup: $(VENV)/.installed
+
+# torch first and by exact version: a looser range may pull gigabytes of CUDA libraries.
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.peers: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check '.[bench]' --no-deps --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check geom-median==0.1.0 byzfl==0.0.11
+	@touch $@
+
+run: setup
+	@$(BIN)/python examples/rules_under_attack.py
+
+test: setup
+	$(BIN)/pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.peers
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,71 @@
+"""Rules that turn rows [n, d], some of them bad, into one vector [d]."""
+
+from holdfast._registry import Registry
+from holdfast.aggregators._aggregator import Aggregate, Aggregator
+from holdfast.aggregators._bucketing import Bucketing
+from holdfast.aggregators._bulyan import Bulyan
+from holdfast.aggregators._centered_clipping import CenteredClipping
+from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.aggregators._coordinate_median import CoordinateMedian
+from holdfast.aggregators._covariance_filter import CovarianceFilter
+from holdfast.aggregators._geometric_median import GeometricMedian
+from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._krum import Krum
+from holdfast.aggregators._majority_vote import MajorityVote
+from holdfast.aggregators._mean import Mean
+from holdfast.aggregators._mean_around_median import MeanAroundMedian
+from holdfast.aggregators._medoid import Medoid
+from holdfast.aggregators._minimum_diameter import MinimumDiameter
+from holdfast.aggregators._multi_krum import MultiKrum
+from holdfast.aggregators._nearest_neighbor_mixing import NearestNeighborMixing
+from holdfast.aggregators._norm_clipping import NormClipping
+from holdfast.aggregators._norm_filter import NormFilter
+from holdfast.aggregators._norm_trim import NormTrim
+from holdfast.aggregators._radius_filter import RadiusFilter
+from holdfast.aggregators._resilience_filter import ResilienceFilter
+from holdfast.aggregators._sign_majority import SignMajority
+from holdfast.aggregators._spectral_filter import SpectralFilter
+from holdfast.aggregators._trimmed_mean import TrimmedMean
+from holdfast.aggregators._trusted_reference import TrustedReference
+from holdfast.aggregators._wrapper import Wrapper
+from holdfast.aggregators._zeno import Zeno
+
+__all__ = [
+    "Aggregate",
+    "Aggregator",
+    "Bucketing",
+    "Bulyan",
+    "CenteredClipping",
+    "CoordinateAggregator",
+    "CoordinateMedian",
+    "CovarianceFilter",
+    "GeometricMedian",
+    "GramAggregator",
+    "Krum",
+    "MajorityVote",
+    "Mean",
+    "MeanAroundMedian",
+    "Medoid",
+    "MinimumDiameter",
+    "MultiKrum",
+    "NearestNeighborMixing",
+    "NormClipping",
+    "NormFilter",
+    "NormTrim",
+    "RadiusFilter",
+    "ResilienceFilter",
+    "SignMajority",
+    "SpectralFilter",
+    "TrimmedMean",
+    "TrustedReference",
+    "Wrapper",
+    "Zeno",
+    "rules",
+]
+
+rules: Registry[Aggregator] = Registry(
+    "rule",
+    [member for member in list(globals().values()) if isinstance(member, type) and "name" in vars(member)],
+    inner="aggregator",
+)
+"""Every rule by its short name: `rules.parse("mixing(n_bad=3) | geometric-median")`."""

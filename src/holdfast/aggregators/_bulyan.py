@@ -1,0 +1,71 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_count
+from holdfast._compile import WIDTH
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._krum import krum_scores
+from holdfast.aggregators._mean_around_median import mean_around_median
+from holdfast.aggregators._traits import NOTHING
+from holdfast.geometry import Rows, working_dtype
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Bulyan(Aggregator):
+    r"""Krum's choice of rows, then a mean around the median of each coordinate.
+
+    :math:`\theta = n - 2f` rows are chosen by Krum one after another, each time among those that are left; then each
+    coordinate is the mean of the :math:`\theta - 2f` values nearest to the median of the chosen rows. f is `n_bad`. Resists
+    `n_bad` rows among :math:`n \ge 4f + 3`, and bounds what they can do to a single coordinate. It belongs to neither family:
+    it reads the data once for the Gram matrix and the chosen rows once more, column by column.
+
+    Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium* (ICML 2018), Section 4.
+
+    Example:
+        >>> Bulyan(n_bad=1)(torch.tensor([[1.0], [2.0], [2.5], [3.0], [4.0], [5.0], [-80.0]]))
+        tensor([2.5000])
+    """
+
+    n_bad: int
+
+    name = "bulyan"
+    takes = NOTHING
+    needs = NOTHING
+
+    def __post_init__(self) -> None:
+        check_count("n_bad", self.n_bad)
+
+    @property
+    def n_needed(self) -> int:
+        return 4 * self.n_bad + 3
+
+    def n_resisted(self, n: int) -> int:
+        return self.n_bad
+
+    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+        gram = rows.gram()
+        n_bad = gram.n_bad_left(self.n_bad)
+        n_chosen = gram.n - 2 * n_bad
+        chosen = gram.kept[_choose(gram.squared_distances, n_chosen, n_bad)]
+        picked = rows.keep(chosen)
+        vector = torch.empty(rows.d, dtype=rows.dtype, device=rows.device)
+        for start, chunk in picked.chunks(WIDTH):
+            values = chunk.to(working_dtype(rows.dtype))
+            vector[start : start + chunk.shape[1]] = mean_around_median(values, max(1, n_chosen - 2 * n_bad))
+        rejected = torch.ones(rows.n, dtype=torch.bool).index_fill_(0, chosen, False)
+        return Aggregate(vector, None, rejected)
+
+
+def _choose(squared_distances: Tensor, n_chosen: int, n_bad: int) -> Tensor:
+    """Positions of the rows that Krum picks one after another."""
+    left = torch.arange(len(squared_distances))
+    chosen = []
+    for _ in range(n_chosen):
+        best = int(krum_scores(squared_distances[left][:, left], n_bad).argmin()) if len(left) > 1 else 0
+        chosen.append(int(left[best]))
+        left = torch.cat([left[:best], left[best + 1 :]])
+    return torch.tensor(chosen)

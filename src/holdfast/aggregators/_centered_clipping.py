@@ -1,0 +1,59 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from holdfast._checks import check_count, check_positive
+from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._traits import NOTHING, REFERENCE, ROW_WEIGHTS
+from holdfast.geometry import Gram, Outcome, Solution
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CenteredClipping(GramAggregator):
+    r"""A few steps from a starting point towards the rows, none of which may pull farther than `radius`.
+
+    :math:`v \leftarrow v + \sum_i \eta_i (g_i - v) \min(1, \tau / \|g_i - v\|)`, `n_steps` times, where :math:`\tau` is `radius`
+    and :math:`\eta_i` are the `row_weights`. Starts from `reference`, the previous aggregate, if the call brings it, else from
+    zero; so the result moves with the rows only if the start does. A share :math:`\delta` of bad rows moves the result by at
+    most :math:`\delta\tau` a step, whatever they hold. Reads the data twice.
+
+    Reference: Karimireddy et al., *Learning from History for Byzantine Robust Optimization* (ICML 2021), Algorithm 2.
+
+    Example:
+        >>> CenteredClipping(radius=1.0, n_steps=1)(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1e9]]))
+        tensor([0.3333, 0.6667])
+    """
+
+    radius: float
+    n_steps: int = 3
+
+    name = "centered-clipping"
+    takes = ROW_WEIGHTS | REFERENCE
+    needs = NOTHING
+
+    def __post_init__(self) -> None:
+        check_positive("radius", self.radius)
+        check_count("n_steps", self.n_steps, at_least=1)
+
+    @property
+    def n_needed(self) -> int:
+        return 1
+
+    def n_resisted(self, n: int) -> int:
+        return (n - 1) // 2
+
+    def _solve(self, gram: Gram, given: Given) -> Solution:
+        start = -1 if given.reference is None else gram.n  # the origin is the last point, the reference follows the rows
+        products = gram.about(start)[: gram.n, : gram.n]
+        radius = self.radius / gram.unit
+        shares = given.weights_of(gram.n)
+        weights = torch.zeros_like(shares)  # of g_i - start
+        for _ in range(self.n_steps):
+            image = products @ weights
+            distances = (products.diagonal() - 2 * image + weights @ image).clamp(min=0).sqrt()
+            pulls = shares * (radius / distances).clamp(max=1.0).nan_to_num(1.0)
+            weights = weights * (1 - pulls.sum()) + pulls
+        return Solution(weights, Outcome.FINISHED, self.n_steps, reference_weight=1 - float(weights.sum()))

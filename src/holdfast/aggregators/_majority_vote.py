@@ -1,0 +1,86 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_count, check_finite_majority, failure
+from holdfast._compile import WIDTH
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._krum import equal_weights
+from holdfast.aggregators._traits import NOTHING
+from holdfast.errors import NoMajorityError
+from holdfast.geometry import Rows
+
+_BITS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MajorityVote(Aggregator):
+    r"""The mean over groups of the row that most members of the group hold, bit for bit.
+
+    Rows :math:`1 \dots r`, :math:`r + 1 \dots 2r` and so on, with r the `group_size`, are the same gradient computed r times. In each group
+    the row that more than half of its members equal is taken; the result is the mean of these. Recovers the mean of the true
+    gradients exactly while at most :math:`s = (r - 1) / 2` rows of each group are bad, so `n_resisted` is s (they may all sit in one group).
+    A group without a majority has no answer and raises :class:`~holdfast.errors.NoMajorityError`. The order of rows matters: it
+    makes the groups. It belongs to neither family: rows are compared, not measured.
+
+    Reference: Chen et al., *DRACO: Byzantine-resilient Distributed Training via Redundant Gradients* (ICML 2018), Section 4.1
+    (the repetition code).
+
+    Example:
+        >>> MajorityVote(group_size=3)(torch.tensor([[1.0], [1.0], [7.0], [-9.0], [3.0], [3.0]]))
+        tensor([2.])
+    """
+
+    group_size: int
+
+    name = "majority-vote"
+    takes = NOTHING
+    needs = NOTHING
+
+    def __post_init__(self) -> None:
+        check_count("group_size", self.group_size, at_least=1)
+        if self.group_size % 2 == 0:
+            raise failure("group_size", "be odd (2s + 1 members outvote s)", self.group_size)
+
+    @property
+    def n_needed(self) -> int:
+        return self.group_size
+
+    def n_resisted(self, n: int) -> int:
+        return (self.group_size - 1) // 2
+
+    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+        if rows.n % self.group_size:
+            raise failure("rows", f"come in whole groups of {self.group_size}", f"{rows.n} rows")
+        equal = self._equal(rows)
+        votes = equal.sum(2).max(1)  # in each group, the most members that hold one row
+        undecided = torch.nonzero(2 * votes.values <= self.group_size)[:, 0]
+        if len(undecided):
+            raise NoMajorityError(
+                f"`rows` must hold a majority of bit-equal rows in every group of {self.group_size}, "
+                f"got none in group {int(undecided[0])} (counting from 0)."
+            )
+        groups = torch.arange(len(equal))
+        winners = groups * self.group_size + votes.indices
+        check_finite_majority(rows.keep(winners).finite())
+        agreeing = equal[groups, votes.indices]
+        weights = agreeing.double() / agreeing.sum(1, keepdim=True) / len(equal)
+        return Aggregate(rows.combine(equal_weights(winners, rows.n)), weights.flatten(), ~agreeing.flatten())
+
+    def _equal(self, rows: Rows) -> Tensor:
+        """[groups, size, size] which members of a group are equal in every bit."""
+        size = self.group_size
+        equal = torch.ones(rows.n // size, size, size, dtype=torch.bool, device=rows.device)
+        for _, chunk in rows.chunks(WIDTH):
+            bits = chunk.contiguous().view(_BITS[chunk.dtype]).view(-1, size, chunk.shape[1])
+            for i in range(size):
+                equal[:, i] &= (bits[:, i : i + 1] == bits).all(2)
+        return equal.cpu()

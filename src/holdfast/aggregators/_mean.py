@@ -1,0 +1,46 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from holdfast._checks import check_finite_majority
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
+from holdfast.geometry import Rows
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Mean(Aggregator):
+    r"""The mean of the rows: what plain SGD uses, and what one bad row moves anywhere.
+
+    :math:`\sum_i \eta_i g_i`, with `row_weights` :math:`\eta_i` of sum 1 (equal ones by default). Resists no bad row; only
+    non-finite rows are left out. Reads the data once.
+
+    Example:
+        >>> Mean()(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+        tensor([2., 4.])
+    """
+
+    name = "mean"
+    takes = ROW_WEIGHTS
+    needs = NOTHING
+
+    @property
+    def n_needed(self) -> int:
+        return 1
+
+    def n_resisted(self, n: int) -> int:
+        return 0
+
+    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+        weights = given.weights_of(rows.n)
+        vector = rows.combine(weights)
+        if not bool(torch.isfinite(vector.sum())):  # a non-finite entry anywhere in the rows shows here
+            finite = rows.finite()
+            check_finite_majority(finite)
+            kept = torch.nonzero(finite)[:, 0]
+            left = given.for_rows(kept).weights_of(len(kept))
+            weights = torch.zeros_like(weights).index_copy(0, kept, left)
+            vector = rows.combine(weights, exact=True)
+        return Aggregate(vector, weights, weights == 0)

@@ -1,0 +1,64 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_count
+from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.aggregators._traits import NOTHING
+from holdfast.geometry import median, order_statistics
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MeanAroundMedian(CoordinateAggregator):
+    r"""The mean, for each coordinate, of the :math:`n - f` values nearest to its median, where f is `n_bad` (MeaMed).
+
+    Values equally far from the median that do not all fit share the remaining places, so that the order of rows does not
+    matter. Resists `n_bad` rows among :math:`n > 2f`. Reads the data once.
+
+    Reference: Xie et al., *Generalized Byzantine-tolerant SGD* (2018), Definition 7.
+
+    Example:
+        >>> MeanAroundMedian(n_bad=1)(torch.tensor([[1.0], [2.0], [3.0], [90.0], [4.0]]))
+        tensor([2.5000])
+    """
+
+    n_bad: int
+
+    name = "mean-around-median"
+    takes = NOTHING
+    needs = NOTHING
+
+    def __post_init__(self) -> None:
+        check_count("n_bad", self.n_bad)
+
+    @property
+    def n_needed(self) -> int:
+        return 2 * self.n_bad + 1
+
+    def n_resisted(self, n: int) -> int:
+        return self.n_bad
+
+    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+        n_kept = n - max(0, self.n_bad - n_lost)
+        return lambda chunk: mean_around_median(chunk, n_kept)
+
+
+def mean_around_median(chunk: Tensor, n_kept: int) -> Tensor:
+    """[c] the mean, in each column of a chunk [n, c], of the `n_kept` values nearest to the column's median."""
+    values = chunk.unbind(0)
+    middle = median(values)
+    distances = [(value - middle).abs() for value in values]
+    farthest = order_statistics(distances, (n_kept - 1,))[0]
+    inside, edge = torch.zeros_like(middle), torch.zeros_like(middle)
+    n_inside, n_edge = torch.zeros_like(middle), torch.zeros_like(middle)
+    for value, distance in zip(values, distances, strict=True):
+        is_inside, is_edge = distance < farthest, distance == farthest
+        inside = inside + torch.where(is_inside, value - middle, 0.0)
+        edge = edge + torch.where(is_edge, value - middle, 0.0)
+        n_inside = n_inside + is_inside.to(middle.dtype)
+        n_edge = n_edge + is_edge.to(middle.dtype)
+    return middle + (inside + edge * ((n_kept - n_inside) / n_edge)) / n_kept

@@ -1,0 +1,49 @@
+from dataclasses import dataclass
+from typing import final
+
+from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._krum import one_hot
+from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
+from holdfast.geometry import Gram, Solution, half_weight_radius, most_central
+
+FAR = 1e5
+"""Distances beyond this many usual ones count as this many."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Medoid(GramAggregator):
+    r"""The row with the least sum of distances to the rows.
+
+    :math:`\arg\min_{g_j} \sum_i \eta_i \|g_i - g_j\|` with `row_weights` :math:`\eta_i`: the geometric median among the rows
+    themselves. Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the
+    weight. Reads the data once, and one row of it again.
+
+    Reference: Xie et al., *Generalized Byzantine-tolerant SGD* (2018), Definition 3 (there named geometric median).
+
+    Example:
+        >>> Medoid()(torch.tensor([[0.0], [1.0], [3.0], [100.0], [-2.0]]))
+        tensor([1.])
+    """
+
+    name = "medoid"
+    takes = ROW_WEIGHTS
+    needs = NOTHING
+
+    @property
+    def n_needed(self) -> int:
+        return 1
+
+    def n_resisted(self, n: int) -> int:
+        return (n - 1) // 2
+
+    def _solve(self, gram: Gram, given: Given) -> Solution:
+        weights = given.weights_of(gram.n)
+        centre = most_central(gram.distances, weights)
+        usual = half_weight_radius(gram.distances[centre], weights)
+        if usual == 0.0:  # most of the weight stands on one point
+            return Solution(one_hot(centre, gram.n))
+        # Far rows add the same to every sum that matters, to rounding; uncapped they would swallow the differences.
+        capped = gram.distances.clamp(max=FAR * usual)
+        return Solution(one_hot(int((capped @ weights).argmin()), gram.n))

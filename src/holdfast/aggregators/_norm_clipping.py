@@ -1,0 +1,66 @@
+from dataclasses import dataclass
+from math import floor
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_count, check_one_of, check_positive
+from holdfast.aggregators._aggregator import Aggregator, Given
+from holdfast.aggregators._traits import NOTHING
+from holdfast.aggregators._wrapper import Wrapper
+from holdfast.geometry import Gram
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NormClipping(Wrapper):
+    r"""Shortens rows longer than a radius to that radius before `aggregator`.
+
+    :math:`g_i \mapsto g_i \min(1, \tau / \|g_i\|)`. Either :math:`\tau` is `radius`, or it adapts to the rows (ARC): with f the `n_bad` and
+    :math:`k = \lfloor 2 (f / n)(n - f) \rfloor`, it is the :math:`(k + 1)`-th largest norm. Give one of the two. Norms are taken from the
+    origin, so the rule does not move with a shift of all rows. `row_weights` are handed on. Resists what `aggregator` resists. In
+    Gram space it costs n numbers.
+
+    Reference: Allouah et al., *Adaptive Gradient Clipping for Robust Federated Learning* (2024), Algorithm 2 (`n_bad`).
+
+    Example:
+        >>> from holdfast.aggregators import Mean
+        >>> NormClipping(radius=2.0, aggregator=Mean())(torch.tensor([[1.0], [3.0], [-900.0]]))
+        tensor([0.3333])
+    """
+
+    radius: float | None = None
+    n_bad: int | None = None
+    aggregator: Aggregator
+
+    name = "clipping"
+    _own_needs = NOTHING
+
+    def __post_init__(self) -> None:
+        check_one_of("radius", self.radius, "n_bad", self.n_bad)
+        if self.radius is not None:
+            check_positive("radius", self.radius)
+        else:
+            check_count("n_bad", self.n_bad)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return self.aggregator.takes
+
+    @property
+    def n_needed(self) -> int:
+        return max(1 if self.n_bad is None else 2 * self.n_bad + 1, self.aggregator.n_needed)
+
+    def n_resisted(self, n: int) -> int:
+        return self.aggregator.n_resisted(n)
+
+    def _mix(self, gram: Gram, given: Given) -> tuple[Tensor, Tensor | None]:
+        radius = self._adapted_radius(gram) if self.radius is None else self.radius / gram.unit
+        return torch.diag((radius / gram.norms).clamp(max=1.0).nan_to_num(1.0)), given.row_weights
+
+    def _adapted_radius(self, gram: Gram) -> float:
+        assert self.n_bad is not None
+        n_bad = gram.n_bad_left(self.n_bad)
+        n_clipped = floor(2 * n_bad / gram.n * (gram.n - n_bad))
+        return float(gram.norms.sort(descending=True).values[n_clipped])

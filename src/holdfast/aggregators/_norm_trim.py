@@ -1,0 +1,47 @@
+from dataclasses import dataclass
+from math import floor
+from typing import final
+
+from holdfast._checks import check_share
+from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._krum import equal_weights
+from holdfast.aggregators._traits import NOTHING
+from holdfast.geometry import Gram, Solution
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NormTrim(GramAggregator):
+    r"""The mean of the rows without both tails of their norms.
+
+    Drops the :math:`\lfloor \beta n \rfloor` rows of largest and as many of smallest norm, where :math:`\beta` is `bad_fraction`. This is
+    how the BGMD paper words the trimmed mean of Yin et al. (its Related Work); their own rule works on coordinates and is
+    :class:`TrimmedMean`. Bounded against as many bad rows as one tail holds. Norms are taken from the origin. Reads the data
+    once for the norms, and the kept rows again.
+
+    Example:
+        >>> NormTrim(bad_fraction=0.25)(torch.tensor([[1.0], [3.0], [-80.0], [0.0]]))
+        tensor([2.])
+    """
+
+    bad_fraction: float
+
+    name = "norm-trim"
+    takes = NOTHING
+    needs = NOTHING
+
+    def __post_init__(self) -> None:
+        check_share("bad_fraction", self.bad_fraction, below=0.5)
+
+    @property
+    def n_needed(self) -> int:
+        return 1
+
+    def n_resisted(self, n: int) -> int:
+        return floor(self.bad_fraction * n + 1e-9)
+
+    def _solve(self, gram: Gram, given: Given) -> Solution:
+        n_tail = self.n_resisted(gram.n)
+        kept = gram.norms.argsort(stable=True)[n_tail : gram.n - n_tail]
+        return Solution(equal_weights(kept, gram.n))

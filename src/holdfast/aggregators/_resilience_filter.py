@@ -1,0 +1,68 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from holdfast._checks import check_positive
+from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
+from holdfast.geometry import Gram, Outcome, Solution, principal_scores
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ResilienceFilter(GramAggregator):
+    r"""The mean of the rows that are left when their variance is explained by the bound `sigma` in every direction.
+
+    Every row starts with :math:`c_i = 1`. While :math:`\sum_i c_i \tau_i > 4 n \sigma^2`, where :math:`\tau_i` is the squared deviation of
+    row i from the weighted mean along the direction of largest weighted variance, set
+    :math:`c_i \leftarrow c_i (1 - \tau_i / \tau_{\max})`. Returns the mean of the rows with :math:`c_i \ge 1/2`. `row_weights` count as that many
+    rows. Resists a quarter of the rows if `sigma` bounds the deviation of the good ones in every direction. A `sigma` too
+    small for the rows would drop them all: the filter then stops while half of them are left, and the outcome says so. Reads the
+    data twice.
+
+    Reference: Steinhardt, Charikar and Valiant, *Resilience: A Criterion for Learning in the Presence of Arbitrary Outliers*
+    (ITCS 2018), Algorithm 1; Data and Diggavi, *Byzantine-Resilient SGD in High Dimensions on Heterogeneous Data* (2020),
+    Algorithm 2. Deviation: the saddle point over (Y, W) is taken at W = weighted mean, Y = top eigenvector, as in later work.
+
+    Example:
+        >>> ResilienceFilter(sigma=1.0)(torch.tensor([[1.0], [2.0], [3.0], [2.0], [90.0]]))
+        tensor([2.])
+    """
+
+    sigma: float
+
+    name = "resilience-filter"
+    takes = ROW_WEIGHTS
+    needs = NOTHING
+
+    def __post_init__(self) -> None:
+        check_positive("sigma", self.sigma)
+
+    @property
+    def n_needed(self) -> int:
+        return 1
+
+    def n_resisted(self, n: int) -> int:
+        return n // 4
+
+    def _solve(self, gram: Gram, given: Given) -> Solution:
+        shares = given.weights_of(gram.n)
+        bound = 4 * (self.sigma / gram.unit) ** 2
+        trust = torch.ones_like(shares)
+        kept = trust >= 0.5
+        outcome = Outcome.FINISHED
+        step = 0
+        while True:
+            variance, scores = principal_scores(gram, shares * trust * kept)
+            if variance * float((shares * trust * kept).sum()) <= bound:
+                break
+            trust = trust * (1 - torch.where(kept, scores, 0.0) / scores[kept].max())
+            if float(shares[trust >= 0.5].sum()) < 0.5:
+                outcome = Outcome.BOUND_NOT_MET
+                break
+            kept = trust >= 0.5
+            step += 1
+        weights = shares * kept
+        return Solution(weights / weights.sum(), outcome, step)

@@ -1,0 +1,48 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SignMajority(CoordinateAggregator):
+    r"""The sign that the majority of rows has in each coordinate: -1, 0 or 1.
+
+    :math:`\operatorname{sign}(\sum_i \eta_i \operatorname{sign}(g_i))` with `row_weights` :math:`\eta_i`. Magnitudes are lost
+    by design, so the result does not scale with the rows, and rows that agree are not returned as they are. A minority
+    cannot turn a sign on which all other rows agree. Reads the data once.
+
+    Reference: Bernstein et al., *signSGD with Majority Vote is Communication Efficient and Fault Tolerant* (ICLR 2019),
+    Algorithm 1.
+
+    Example:
+        >>> SignMajority()(torch.tensor([[0.1, -3.0], [0.2, -1.0], [-50.0, -1.0]]))
+        tensor([ 1., -1.])
+    """
+
+    name = "sign-majority"
+    takes = ROW_WEIGHTS
+    needs = NOTHING
+
+    @property
+    def n_needed(self) -> int:
+        return 1
+
+    def n_resisted(self, n: int) -> int:
+        return (n - 1) // 2
+
+    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+        if row_weights is None:
+            return lambda chunk: chunk.sign().sum(0).sign()
+        return lambda chunk: _weighted_majority(chunk, row_weights)
+
+
+def _weighted_majority(chunk: Tensor, row_weights: Tensor) -> Tensor:
+    votes = row_weights.to(chunk.device) @ chunk.sign().double()
+    votes[votes.abs() < 1e-12] = 0.0  # weights that add up to a draw do so only to rounding
+    return votes.sign().to(chunk.dtype)

@@ -1,0 +1,31 @@
+"""Rows of gradients as points in space: inner products, distances, order statistics, and solvers that need nothing else."""
+
+from holdfast.geometry._central import half_weight_radius, most_central
+from holdfast.geometry._dense_rows import DenseRows
+from holdfast.geometry._geometric_median import geometric_median
+from holdfast.geometry._gram import Gram
+from holdfast.geometry._kernels import working_dtype
+from holdfast.geometry._mixed_rows import MixedRows
+from holdfast.geometry._order_statistics import median, order_statistics
+from holdfast.geometry._principal import principal_scores
+from holdfast.geometry._rows import Rows
+from holdfast.geometry._solution import Outcome, Solution
+from holdfast.geometry._streaming_median import pays_to_stream, streaming_geometric_median
+
+__all__ = [
+    "DenseRows",
+    "Gram",
+    "MixedRows",
+    "Outcome",
+    "Rows",
+    "Solution",
+    "geometric_median",
+    "half_weight_radius",
+    "median",
+    "most_central",
+    "order_statistics",
+    "pays_to_stream",
+    "principal_scores",
+    "streaming_geometric_median",
+    "working_dtype",
+]

@@ -1,0 +1,188 @@
+"""Rows that stand in memory."""
+
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_rows, failure
+from holdfast._typing import TensorOrTensors
+from holdfast.geometry import _kernels
+from holdfast.geometry._gram import Gram
+from holdfast.geometry._measure import measure
+from holdfast.geometry._rows import Rows
+
+CACHED = 2**20
+"""Entries of a piece that is read more than once, so that the second reading finds it in the cache (4 MB of float32)."""
+
+
+@final
+class DenseRows(Rows):
+    """One [n, d] tensor, or one [n, ...] tensor per parameter.
+
+    Several tensors stand side by side, as if flattened and concatenated, but are never copied into one.
+
+    Example:
+        >>> rows = DenseRows([torch.ones(3, 2, 2), torch.zeros(3, 5)])
+        >>> rows.n, rows.d
+        (3, 9)
+    """
+
+    def __init__(self, tensors: TensorOrTensors) -> None:
+        parts = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        check_rows(parts)
+        if isinstance(tensors, Tensor) and tensors.ndim != 2:
+            raise failure("rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape))
+        self._parts = [_as_wide_as_viewable(part.detach()) for part in parts]
+        self._kept: Tensor | None = None
+        self.n = parts[0].shape[0]
+        self.d = sum(part[0].numel() for part in parts)
+        self.dtype = parts[0].dtype
+        self.device = parts[0].device
+
+    def __repr__(self) -> str:
+        return f"DenseRows(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
+
+    @property
+    def has_working_dtype(self) -> bool:
+        """Whether products of the rows need no conversion: float32 and float64, not half precision."""
+        return self.dtype == _kernels.working_dtype(self.dtype)
+
+    def gram(self, references: Sequence[Tensor] = ()) -> Gram:
+        return measure(self, references)
+
+    def products(self, references: Tensor) -> Tensor:
+        """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""
+        n, n_points = self.n, self.n + len(references)
+        total = torch.zeros(n_points, n_points, dtype=_kernels.wide_dtype(self.device), device=self.device)
+        with _kernels.full_precision():
+            for at, piece in self._working_pieces():
+                total[:n, :n] += _kernels.products_between(piece, piece)
+                if len(references):
+                    others = references[:, at].to(piece)
+                    total[:n, n:] += _kernels.products_between(piece, others)
+                    total[n:, n:] += _kernels.products_between(others, others)
+        total[n:, :n] = total[:n, n:].T
+        return total
+
+    def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor:
+        """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64; c is row `centre`, or zero.
+
+        The careful pass: pieces are converted, scaled and shifted before anything is multiplied, so that neither squares
+        beyond float32's range nor a large part common to all rows can spoil the differences.
+        """
+        n_points, device = self.n + len(references), _kernels.wide_device(self.device)
+        total = torch.zeros(n_points, n_points, dtype=torch.float64, device=device)
+        for at, piece in self._pieces(CACHED):
+            points = torch.cat([piece.to(device, torch.float64), references[:, at].to(device, torch.float64)]).mul_(scale)
+            if centre is not None:
+                points -= points[centre].clone()
+            total += points @ points.T
+        return total
+
+    def magnitudes(self) -> Tensor:
+        """[n] the largest absolute entry of each row; NaN or infinite where the row is."""
+        largest = torch.zeros(self.n, dtype=self.dtype, device=self.device)
+        for _, piece in self._pieces(CACHED):
+            largest = torch.maximum(largest, piece.abs().amax(dim=1))
+        return largest
+
+    def finite(self) -> Tensor:
+        return torch.isfinite(self.magnitudes()).cpu()
+
+    def squared_norms(self) -> Tensor:
+        """[n] squared norms of the rows."""
+        total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
+        for _, piece in self._working_pieces():
+            total += torch.linalg.vector_norm(piece, dim=1).to(total.dtype).square()
+        return total
+
+    def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
+        used = torch.nonzero(weights)[:, 0]
+        if len(used) == 0:
+            return torch.zeros(self.d, dtype=self.dtype, device=self.device)
+        if len(used) < self.n:
+            return self.keep(used)._combine(weights[used], exact)
+        return self._combine(weights, exact)
+
+    def _combine(self, weights: Tensor, exact: bool) -> Tensor:
+        out = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        if exact:
+            device = _kernels.wide_device(self.device)
+            weights = weights.to(device, torch.float64)
+            for at, piece in self._pieces(CACHED):
+                out[at] = (weights @ piece.to(device, torch.float64)).to(out)
+            return out
+        with _kernels.full_precision():
+            for at, piece in self._working_pieces():
+                # Half-precision rows are summed in float32 and rounded once.
+                target = out[at] if piece.dtype == out.dtype else piece.new_empty(piece.shape[1])
+                _kernels.weighted_sum(piece, weights.to(piece), target)
+                if piece.dtype != out.dtype:
+                    out[at] = target
+        return out
+
+    def sweep(self, weights: Tensor, out: Tensor) -> Tensor:
+        """Write the weighted sum z to `out` [d]; return the inner products [n] of all rows with z. One pass."""
+        total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
+        with _kernels.full_precision():
+            for at, piece in self._pieces(CACHED):
+                total += _kernels.sweep(piece, weights.to(piece), out[at])
+        return total
+
+    def columns(self, block: Tensor) -> "DenseRows":
+        picked = []
+        for at, piece in self._pieces(None):
+            inside = block[(block >= at.start) & (block < at.stop)]
+            picked.append(piece[:, inside - at.start])
+        return DenseRows([part for part in picked if part.shape[1]])
+
+    def keep(self, indices: Tensor) -> "DenseRows":
+        kept = object.__new__(DenseRows)
+        kept.__dict__.update(self.__dict__)
+        indices = indices.to(self.device)
+        kept._kept = indices if self._kept is None else self._kept[indices]
+        kept.n = len(indices)
+        return kept
+
+    def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
+        for at, piece in self._pieces(width * self.n):
+            yield at.start, piece
+
+    def _working_pieces(self) -> Iterator[tuple[slice, Tensor]]:
+        """Whole tensors where they can be used as they stand, else cached pieces in the dtype of products."""
+        as_they_stand = self._kept is None and self.has_working_dtype
+        for at, piece in self._pieces(None if as_they_stand else CACHED):
+            yield at, piece.to(_kernels.working_dtype(self.dtype))
+
+    def _pieces(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
+        """Matrices [n, c] of about `n_entries` entries (None: as large as they stand), with their place among the columns."""
+        start = 0
+        for part in self._parts:
+            width = part[0].numel() if n_entries is None else max(1, n_entries // self.n)
+            for matrix in _cut(part, width):
+                piece = matrix if self._kept is None else matrix[self._kept]
+                yield slice(start, start + matrix.shape[1]), piece
+                start += matrix.shape[1]
+
+
+def _as_wide_as_viewable(part: Tensor) -> Tensor:
+    """[n, d] if the tensor's strides allow that view, else [n, a, b] to be flattened piece by piece."""
+    n = part.shape[0]
+    if part.ndim == 1:
+        return part[:, None]
+    try:
+        return part.view(n, -1)
+    except RuntimeError:
+        return part
+
+
+def _cut(part: Tensor, width: int) -> Iterator[Tensor]:
+    """The tensor [n, ...] as matrices [n, at most width] from left to right."""
+    if part.ndim == 2:
+        yield from torch.split(part, width, dim=1)
+        return
+    inner = part[0, 0].numel()
+    for slab in torch.split(part, max(1, width // max(1, inner)), dim=1):
+        yield from torch.split(slab.flatten(1), width, dim=1)

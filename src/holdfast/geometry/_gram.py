@@ -1,0 +1,87 @@
+"""The Gram matrix of rows, references and the origin: all that a rule in Gram space may know of them."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+SAME = 1e-13
+"""Squared distances below this share of the squared norms are float64's own rounding: the points are equal."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    r"""Inner products of points, in float64 on the CPU.
+
+    The points are the kept rows, then the references, then the origin. All of them are seen from one base point, which a
+    rule need not know: distances, norms and inner products about the origin follow from differences. Lengths are measured
+    in `unit`, a power of two (other than 1 only for rows beyond the range of float32).
+
+    Attributes:
+        products: [m, m] inner products about the base point.
+        kept: [n] positions, among all rows, of those that are finite; the rule sees these alone.
+        n_lost: the number of rows that are not, and are known to be bad.
+        unit: the length that the numbers here call 1.
+        exact: whether the rows took the careful pass, so that sums of them should, too.
+    """
+
+    products: Tensor
+    kept: Tensor
+    n_lost: int = 0
+    unit: float = 1.0
+    exact: bool = False
+
+    @property
+    def n(self) -> int:
+        """The number of kept rows."""
+        return len(self.kept)
+
+    def n_bad_left(self, n_bad: int) -> int:
+        """How many of the kept rows may be bad if `n_bad` of all rows may."""
+        return max(0, n_bad - self.n_lost)
+
+    @cached_property
+    def all_squared_distances(self) -> Tensor:
+        """[m, m] squared distances between all points; equal points have distance zero exactly."""
+        squares = self.products.diagonal()
+        sums = squares[:, None] + squares[None, :]
+        distances = sums - 2 * self.products
+        distances[distances <= SAME * sums] = 0.0
+        return distances.fill_diagonal_(0.0)
+
+    @cached_property
+    def squared_distances(self) -> Tensor:
+        """[n, n] squared distances between the rows."""
+        return self.all_squared_distances[: self.n, : self.n]
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """[n, n] distances between the rows."""
+        return self.squared_distances.sqrt()
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """[n] distances of the rows from the origin."""
+        return self.all_squared_distances[: self.n, -1].sqrt()
+
+    def about(self, point: int) -> Tensor:
+        """[m, m] inner products as seen from one of the points; `about(-1)` is about the origin."""
+        to_point = self.products[:, point]
+        return self.products - to_point[:, None] - to_point[None, :] + to_point[point]
+
+    def transformed(self, matrix: Tensor) -> "Gram":
+        """The Gram matrix of the rows `matrix @ rows`, with the same references and origin.
+
+        What a row of `matrix` [n', n] lacks to the sum 1 stands on the origin: a clipped row is a mixture of itself and zero.
+        """
+        n_others = len(self.products) - self.n
+        change = torch.zeros(len(matrix) + n_others, len(self.products), dtype=torch.float64)
+        change[: len(matrix), : self.n] = matrix
+        change[: len(matrix), -1] = 1.0 - matrix.sum(1)
+        change[len(matrix) :, self.n :] = torch.eye(n_others, dtype=torch.float64)
+        return replace(
+            self,
+            products=change @ self.products @ change.T,
+            kept=torch.arange(len(matrix)),
+        )

@@ -1,0 +1,81 @@
+"""From rows to their Gram matrix: one fast pass, and careful ones only if the first shows that they are needed."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_finite_majority, failure
+from holdfast.geometry import _kernels
+from holdfast.geometry._central import most_central
+from holdfast.geometry._gram import Gram
+
+CLOSE = 1e-3
+"""Squared distances below this share of the squared norms have lost digits in float32: centre the rows and measure again."""
+
+IN_RANGE = 2.0**450
+"""Rows this much larger than a usual row are beyond float64 once squared; they count as infinite."""
+
+
+class Measurable(Protocol):
+    """Rows whose inner products can be computed in a fast and in a careful way."""
+
+    n: int
+    d: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def products(self, references: Tensor) -> Tensor: ...
+    def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor: ...
+    def magnitudes(self) -> Tensor: ...
+    def keep(self, indices: Tensor) -> "Measurable": ...
+
+
+def measure(rows: Measurable, references: Sequence[Tensor] = ()) -> Gram:
+    """The Gram matrix of `rows`, `references` and the origin.
+
+    The clean path is one pass over the rows and one transfer to the host. Everything that can be wrong shows on its result:
+    a non-finite or vanishing squared norm (NaN, infinity, overflow, underflow), or distances that are small against the
+    norms (cancellation). Only then follow passes in float64, about a central row.
+    """
+    others = torch.stack([*references]) if references else torch.empty(0, rows.d, dtype=rows.dtype, device=rows.device)
+    # The fast pass is about the origin itself, whose products are zero.
+    products = torch.nn.functional.pad(rows.products(others).cpu().double(), (0, 1, 0, 1))
+    gram = Gram(products=products, kept=torch.arange(rows.n))
+    return gram if _is_trustworthy(gram, rows) else _measure_carefully(rows, others)
+
+
+def _is_trustworthy(gram: Gram, rows: Measurable) -> bool:
+    squares = gram.products.diagonal()[:-1]
+    smallest_normal = torch.finfo(_kernels.working_dtype(rows.dtype)).tiny
+    # A row whose mean square is nearly subnormal has entries whose squares were lost.
+    if not bool(torch.isfinite(gram.products).all()) or bool((squares <= 1e6 * smallest_normal * rows.d).any()):
+        return False
+    distances = gram.all_squared_distances[:-1, :-1] + torch.diag(squares)
+    return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
+
+
+def _measure_carefully(rows: Measurable, others: Tensor) -> Gram:
+    magnitudes = rows.magnitudes().to(_kernels.wide_dtype(rows.device)).cpu().double()
+    if not bool(torch.isfinite(others).all()):
+        raise failure("reference", "be finite", "NaN or infinity")
+    check_finite_majority(torch.isfinite(magnitudes))
+    usual = _usual_magnitude(magnitudes)
+    kept = torch.nonzero(magnitudes <= IN_RANGE * usual)[:, 0]  # NaN compares false
+    finite = rows if len(kept) == rows.n else rows.keep(kept)
+    points = torch.cat([others, others.new_zeros(1, rows.d)])
+    unit = 2.0 ** round(torch.log2(usual).item()) if rows.dtype is torch.float64 else 1.0
+
+    def gram(centre: int | None) -> Gram:
+        products = finite.exact_products(points, centre=centre, scale=1.0 / unit).cpu()
+        return Gram(products=products, kept=kept, n_lost=rows.n - len(kept), unit=unit, exact=True)
+
+    return gram(most_central(gram(None).distances))
+
+
+def _usual_magnitude(magnitudes: Tensor) -> Tensor:
+    """The median magnitude of the finite rows; one where that is zero."""
+    finite = magnitudes[torch.isfinite(magnitudes)]
+    usual = finite.median()
+    return usual if bool(usual > 0) else torch.ones_like(usual)

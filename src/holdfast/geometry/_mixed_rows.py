@@ -1,0 +1,62 @@
+"""Rows that are combinations of other rows, without a copy of either."""
+
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry._gram import Gram
+from holdfast.geometry._kernels import full_precision, working_dtype
+from holdfast.geometry._rows import Rows
+
+
+@final
+class MixedRows(Rows):
+    """The rows `matrix @ rows`, where `matrix` [n', n] was found from `gram`, the Gram matrix of `rows`.
+
+    Their own Gram matrix follows from that one, and a combination of mixed rows is a combination of rows: a rule in Gram
+    space on top of any number of mixtures still reads the data twice. Non-finite rows have no part in the mixtures.
+    """
+
+    def __init__(self, rows: Rows, matrix: Tensor, gram: Gram) -> None:
+        self._rows = rows
+        self._gram = gram.transformed(matrix)
+        self.matrix = torch.zeros(len(matrix), rows.n, dtype=torch.float64)
+        """[n', n] coefficients over all of the underlying rows."""
+        self.matrix[:, gram.kept] = matrix
+        self.n, self.d, self.dtype, self.device = len(matrix), rows.d, rows.dtype, rows.device
+        self.n_lost = gram.n_lost
+
+    def gram(self, references: Sequence[Tensor] = ()) -> Gram:
+        return self._gram
+
+    def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
+        return self._rows.combine(weights.to("cpu", torch.float64) @ self.matrix, exact=exact)
+
+    def columns(self, block: Tensor) -> "MixedRows":
+        rows = self._rows.columns(block)
+        gram = rows.gram()
+        return MixedRows(rows, self.matrix[:, gram.kept], gram)
+
+    def keep(self, indices: Tensor) -> "MixedRows":
+        kept = object.__new__(MixedRows)
+        kept.__dict__.update(self.__dict__)
+        indices = indices.cpu()
+        kept._gram = self._gram.transformed(torch.eye(self.n, dtype=torch.float64)[indices])
+        kept.matrix = self.matrix[indices]
+        kept.n = len(indices)
+        return kept
+
+    def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
+        used = torch.nonzero((self.matrix != 0).any(0))[:, 0]
+        rows = self._rows if len(used) == self._rows.n else self._rows.keep(used)
+        dtype = working_dtype(self.dtype)
+        matrix = self.matrix[:, used].to(self.device, dtype)
+        for start, chunk in rows.chunks(width):
+            with full_precision():
+                mixed = matrix @ chunk.to(dtype)
+            yield start, mixed.to(self.dtype)
+
+    def finite(self) -> Tensor:
+        return torch.ones(self.n, dtype=torch.bool)

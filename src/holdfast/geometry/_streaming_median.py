@@ -1,0 +1,87 @@
+"""The geometric median of many rows, without their Gram matrix."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry._dense_rows import DenseRows
+from holdfast.geometry._geometric_median import relative_gap
+from holdfast.geometry._measure import CLOSE
+from holdfast.geometry._solution import Outcome, Solution
+
+FEW_ROWS = 80
+"""Below this many rows the Gram matrix is cheaper than the sweeps (`benchmarks/crossover.py`: the costs meet at 70 to 90)."""
+
+ROWS_PER_SWEEP = 20
+"""A Gram matrix of n rows costs about n / 20 sweeps on a CPU (the same benchmark)."""
+
+
+def pays_to_stream(rows: object) -> bool:
+    """Whether `streaming_geometric_median` is likely to beat the Gram matrix.
+
+    Not on an accelerator: there a Gram matrix is cheap, and each sweep would wait for the host.
+    """
+    return isinstance(rows, DenseRows) and rows.n >= FEW_ROWS and rows.device.type == "cpu" and rows.has_working_dtype
+
+
+def streaming_geometric_median(
+    rows: DenseRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
+) -> tuple[Solution, Tensor] | None:
+    r"""The certified geometric median and its vector [d] by sweeps over the rows, or None where the Gram matrix should be used.
+
+    A sweep at weights w yields :math:`y = \sum_i w_i x_i` and its inner products with all rows, hence all distances
+    :math:`d_i`. Weiszfeld's step then is :math:`w_i \propto \eta_i / d_i`. Two consecutive sweeps certify: the vectors
+    :math:`(x_i - y^+) / d_i(y)` have weighted sum zero, so after division by their largest norm
+    :math:`s = \max_i d_i(y^+) / d_i(y)` they are feasible for the dual problem, and
+    :math:`\min f \ge \sum_i \eta_i d_i(y^+)^2 / (d_i(y) s)`.
+
+    Gives up, with None, when rows look dangerous (the signs of :func:`measure`) or when the sweeps still to come, judged by
+    the rate of the last ones, would cost more than the Gram matrix. Rows in high dimension are nearly orthogonal about
+    their median, and three or four sweeps suffice.
+    """
+    eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64) if row_weights is None else row_weights
+    squares = rows.squared_norms()
+    out = torch.empty(rows.d, dtype=rows.dtype)
+    weights = _normalized(eta / squares.sqrt())
+    n_affordable = rows.n // ROWS_PER_SWEEP
+    before = _distances(rows, weights, squares, out)
+    gap = math.inf
+    for step in range(1, n_affordable + 1):
+        if before is None:
+            return None
+        weights = _normalized(eta / before)
+        after = _distances(rows, weights, squares, out)
+        if after is None:
+            return None
+        previous_gap, gap = gap, relative_gap(_gap(eta, before, after), after, eta)
+        if gap <= tolerance:
+            return Solution(weights, Outcome.CERTIFIED, step, gap), out
+        if step + _sweeps_left(previous_gap, gap, tolerance) > n_affordable:
+            return None
+        before = after
+    return None
+
+
+def _normalized(weights: Tensor) -> Tensor:
+    return weights / weights.sum()
+
+
+def _distances(rows: DenseRows, weights: Tensor, squares: Tensor, out: Tensor) -> Tensor | None:
+    """[n] distances from the point with these weights, which is written to `out`; None if digits were lost."""
+    products = rows.sweep(weights, out)
+    squared = squares - 2 * products + weights @ products
+    return squared.sqrt() if bool((squared >= CLOSE * squares).all()) and bool((squares > 0).all()) else None
+
+
+def _gap(eta: Tensor, before: Tensor, after: Tensor) -> float:
+    ratio = after / before
+    return float((eta * after * (1 - ratio / ratio.max())).sum())
+
+
+def _sweeps_left(previous_gap: float, gap: float, tolerance: float) -> float:
+    """How many more sweeps reach the tolerance at the present rate; one at least."""
+    if math.isinf(previous_gap):
+        return 1
+    rate = math.log(previous_gap / gap) if gap < previous_gap else 0.0
+    return math.log(gap / tolerance) / rate if rate > 0 else math.inf
