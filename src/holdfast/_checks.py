@@ -41,6 +41,13 @@ def check_nonnegative(name: str, value: object) -> None:
         raise failure(name, "be a finite number of at least 0", value)
 
 
+def check_instance(name: str, value: object, kind: type) -> None:
+    """An object of the class `kind`."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise failure(name, f"be {article} {kind.__name__}", type(value).__name__)
+
+
 def check_one_of(first: str, first_value: object, second: str, second_value: object) -> None:
     """Exactly one of two arguments was given."""
     if (first_value is None) == (second_value is None):

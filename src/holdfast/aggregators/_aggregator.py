@@ -60,7 +60,7 @@ class Given:
             raise NonFiniteRowsError(
                 f"`rows` must be finite in rows of at least half of the weight, got {left.sum().item():g} of it."
             )
-        return replace(self, row_weights=left / left.sum())
+        return replace(self, row_weights=_none_if_equal(left / left.sum()))
 
     def weights_of(self, n: int) -> Tensor:
         """[n] the row weights, equal ones if none were given."""
@@ -158,10 +158,13 @@ class Aggregator(ABC):
             check_vector("reference", reference, rows.d)
         if score is not None and not callable(score):
             raise failure("score", "be a function of a direction", type(score).__name__)
-        weights = None if row_weights is None else check_row_weights(row_weights, rows.n)
-        if weights is not None and bool((weights == weights[0]).all()):
-            weights = None  # equal weights are no weights, to the last bit
+        weights = None if row_weights is None else _none_if_equal(check_row_weights(row_weights, rows.n))
         return Given(weights, reference, score, generator)
+
+
+def _none_if_equal(weights: Tensor) -> Tensor | None:
+    """Equal weights are no weights, to the last bit."""
+    return None if bool((weights == weights[0]).all()) else weights
 
 
 def _spread(aggregate: Aggregate, used: Tensor, n: int) -> Aggregate:

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
+from holdfast._checks import check_count, check_instance
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._traits import GENERATOR
 from holdfast.aggregators._wrapper import Wrapper
@@ -38,6 +38,7 @@ class Bucketing(Wrapper):
     _own_needs = GENERATOR
 
     def __post_init__(self) -> None:
+        check_instance("aggregator", self.aggregator, Aggregator)
         check_count("bucket_size", self.bucket_size, at_least=1)
 
     @property

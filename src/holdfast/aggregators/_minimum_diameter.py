@@ -22,7 +22,8 @@ MOST_SUBSETS = 200_000
 class MinimumDiameter(GramAggregator):
     r"""The mean of the :math:`n - f` rows that lie closest together: the subset of least diameter (MDA). f is `n_bad`.
 
-    Resists `n_bad` rows among :math:`n > 2f`. Reads the data twice, but enumerates all :math:`\binom{n}{f}` subsets on the Gram
+    One pair of rows decides a diameter, so several subsets may share the least one; the rule takes that with the smallest sum of
+    squared distances. Resists `n_bad` rows among :math:`n > 2f`. Reads the data twice, but enumerates all :math:`\binom{n}{f}` subsets on the Gram
     matrix, and refuses above 200,000 of them.
 
     Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium* (ICML 2018), after Rousseeuw,
@@ -55,12 +56,16 @@ class MinimumDiameter(GramAggregator):
         if n_subsets > MOST_SUBSETS:
             raise failure("n_bad", f"leave at most {MOST_SUBSETS} subsets of {gram.n} rows", f"{n_bad} ({n_subsets} subsets)")
         members = torch.tensor(list(combinations(range(gram.n), gram.n - n_bad)))
-        return Solution(equal_weights(members[int(_diameters(gram.squared_distances, members).argmin())], gram.n))
+        widest, total = _extents(gram.squared_distances, members)
+        tied = widest <= widest.min() * (1 + 1e-12)
+        return Solution(equal_weights(members[int(torch.where(tied, total, torch.inf).argmin())], gram.n))
 
 
-def _diameters(squared_distances: Tensor, members: Tensor) -> Tensor:
-    """The squared diameter of each subset [subsets, size]."""
-    widest = torch.zeros(len(members), dtype=torch.float64)
+def _extents(squared_distances: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
+    """The squared diameter and the sum of squared distances of each subset [subsets, size]."""
+    widest, total = torch.zeros(2, len(members), dtype=torch.float64)
     for i, j in combinations(range(members.shape[1]), 2):
-        widest = torch.maximum(widest, squared_distances[members[:, i], members[:, j]])
-    return widest
+        between = squared_distances[members[:, i], members[:, j]]
+        widest = torch.maximum(widest, between)
+        total = total + between
+    return widest, total

@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
+from holdfast._checks import check_count, check_instance
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._traits import NOTHING
 from holdfast.aggregators._wrapper import Wrapper
@@ -35,6 +35,7 @@ class NearestNeighborMixing(Wrapper):
     _own_needs = NOTHING
 
     def __post_init__(self) -> None:
+        check_instance("aggregator", self.aggregator, Aggregator)
         check_count("n_bad", self.n_bad)
 
     @property

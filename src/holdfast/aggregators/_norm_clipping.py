@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_one_of, check_positive
+from holdfast._checks import check_count, check_instance, check_one_of, check_positive
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._traits import NOTHING
 from holdfast.aggregators._wrapper import Wrapper
@@ -38,6 +38,7 @@ class NormClipping(Wrapper):
     _own_needs = NOTHING
 
     def __post_init__(self) -> None:
+        check_instance("aggregator", self.aggregator, Aggregator)
         check_one_of("radius", self.radius, "n_bad", self.n_bad)
         if self.radius is not None:
             check_positive("radius", self.radius)

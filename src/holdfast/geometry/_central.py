@@ -18,5 +18,6 @@ def most_central(distances: Tensor, weights: Tensor | None = None) -> int:
 def half_weight_radius(distances: Tensor, weights: Tensor) -> float:
     """The smallest of the distances [n] within which more than half of the weight lies."""
     ordered, order = distances.sort()
-    reached = weights[order].cumsum(0) > 0.5 * weights.sum()
+    half = 0.5 * weights.sum() * (1 + 1e-12)  # exactly half is not more, whatever rounding says
+    reached = weights[order].cumsum(0) > half
     return float(ordered[int(torch.nonzero(reached)[0, 0])])

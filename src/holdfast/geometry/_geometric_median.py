@@ -13,9 +13,14 @@ from holdfast.geometry._solution import Outcome, Solution
 FAR = 1e5
 """Rows farther than this many usual distances are pulled in radially; the median moves by less than 1 / FAR of a usual distance."""
 
+EPSILON = 1e-15
+"""What float64 leaves of a difference of ones."""
 
-ROUNDING = 1e-12
+ROUNDING = 1e-13
 """Relative differences of objective values below this are rounding."""
+
+TOO_SHORT = 1e-9
+"""A step away from a row that is shorter than this share of the way cannot be told from no step in float64."""
 
 
 def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance: float = 1e-6, max_steps: int = 100) -> Solution:
@@ -30,13 +35,20 @@ def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance
     3. Take Newton steps, or the Weiszfeld step where that lowers f more. The Hessian is
        :math:`\sum_i \eta_i (I - u_i u_i^T) / d_i`, with distances :math:`d_i` and unit vectors :math:`u_i` from y to row i, so
        an n x n system gives the step h.
-    4. Certify: the vectors :math:`u_i - (I - u_i u_i^T) h / d_i` have weighted sum zero. Divided by their largest norm s they
-       are feasible for the dual problem, with value f(y) / s. The gap is of second order in h.
+    4. Certify, by the smaller of two bounds. The vectors :math:`u_i - (I - u_i u_i^T) h / d_i` have weighted sum zero; divided by
+       their largest norm s they are feasible for the dual problem, with value f(y) / s, so the gap is at most
+       :math:`f(y) (1 - 1 / s)`, of second order in h. And f is convex, so the gap is at most :math:`\|\nabla f(y)\|` times the distance
+       to the minimiser, which the nearer majority of rows bounds however far the others are.
 
     Costs O(n^3) a step and no pass over the rows; three to six steps are usual.
     """
     eta = torch.full((gram.n,), 1.0 / gram.n, dtype=torch.float64) if row_weights is None else row_weights
-    problem = _Problem.of(gram, eta)
+    centre = most_central(gram.distances, eta)
+    usual = half_weight_radius(gram.distances[centre], eta)
+    if usual == 0.0:  # more than half of the weight stands on one point
+        weights = eta * (gram.distances[centre] == 0)
+        return Solution(weights / weights.sum(), Outcome.EXACT, 0, 0.0)
+    problem = _Problem.of(gram, eta, centre, FAR * usual)
     solution = problem.leave_medoid(tolerance)
     if solution.gap is None:
         solution = problem.descend(solution.weights, tolerance, max_steps)
@@ -56,12 +68,9 @@ class _Problem:
     centre: int
 
     @staticmethod
-    def of(gram: Gram, eta: Tensor) -> "_Problem":
-        centre = most_central(gram.distances, eta)
-        distances = gram.distances[centre]
-        usual = half_weight_radius(distances, eta)
-        far = (FAR * usual / distances).clamp(max=1.0) if usual > 0 else torch.ones_like(distances)
-        pull = far.nan_to_num(1.0)  # 0 / 0 at the centre itself
+    def of(gram: Gram, eta: Tensor, centre: int, radius: float) -> "_Problem":
+        """The rows as seen from row `centre`, none farther away than `radius`."""
+        pull = (radius / gram.distances[centre]).clamp(max=1.0)
         products = gram.about(centre)[: gram.n, : gram.n] * pull[:, None] * pull[None, :]
         return _Problem(products=products, eta=eta, pull=pull, centre=centre)
 
@@ -73,8 +82,9 @@ class _Problem:
 
     def distances_from(self, weights: Tensor) -> Tensor:
         """[n] distances of the rows from the point with these weights."""
-        image = self.products @ weights
-        return (self.products.diagonal() - 2 * image + weights @ image).clamp(min=0).sqrt()
+        image, squares = self.products @ weights, self.products.diagonal()
+        # The floor keeps a point that rounding has put on a row from pulling with infinite strength.
+        return (squares - 2 * image + weights @ image).clamp(min=1e-24 * float(squares.max())).sqrt()
 
     def leave_medoid(self, tolerance: float) -> Solution:
         """The medoid if it is optimal (several of equal value: their mean), else the Vardi-Zhang step away from it, without gap."""
@@ -89,12 +99,12 @@ class _Problem:
         own_weight = float(self.eta[here].sum())
         attraction = torch.where(here, 0.0, self.eta / distances[medoid])
         pull = self._norm_of(attraction, medoid)
-        gap = float(values[medoid]) * max(0.0, 1 - own_weight / pull) if pull > 0 else 0.0
-        relative = relative_gap(gap, distances[medoid], self.eta)
-        if relative <= tolerance:
+        excess = pull - own_weight if pull - own_weight > 10 * EPSILON * pull else 0.0
+        relative = relative_gap(excess * _reach(distances[medoid], self.eta), distances[medoid], self.eta)
+        if relative <= tolerance or excess <= TOO_SHORT * pull:
             weights = best * self.eta
             outcome = Outcome.EXACT if relative <= ROUNDING else Outcome.CERTIFIED
-            return Solution(weights / weights.sum(), outcome, 0, relative)
+            return Solution(weights / weights.sum(), outcome if relative <= tolerance else Outcome.STALLED, 0, relative)
         weights = attraction / attraction.sum() * (1 - own_weight / pull)
         weights[medoid] += own_weight / pull
         return Solution(weights)
@@ -107,18 +117,20 @@ class _Problem:
 
     def descend(self, weights: Tensor, tolerance: float, max_steps: int) -> Solution:
         """Newton or Weiszfeld steps from the point with these weights."""
+        value, relative = math.inf, math.inf
         for step in range(1, max_steps + 1):
             distances = self.distances_from(weights)
-            value = float(self.eta @ distances)
             weiszfeld, newton, gap = self._steps(weights, distances)
-            relative = relative_gap(gap, distances, self.eta)
+            previous, relative = relative, relative_gap(gap, distances, self.eta)
             # The Weiszfeld step never raises f, and its weights are never negative: it is what we return.
             if relative <= tolerance:
                 return Solution(weiszfeld, Outcome.CERTIFIED, step, relative)
-            candidates = [(float(self.eta @ self.distances_from(point)), point) for point in (weiszfeld, newton)]
-            lowest, weights = min(candidates, key=lambda candidate: candidate[0])
-            if lowest >= value * (1 - 1e-15):
+            # Near the optimum f no longer tells points apart; then the gap must, or we are done.
+            before, value = value, float(self.eta @ distances)
+            if value >= before * (1 - EPSILON) and relative > 0.5 * previous:
                 return Solution(weiszfeld, Outcome.STALLED, step, relative)
+            gain = self.eta @ (self.distances_from(weiszfeld) - self.distances_from(newton))
+            weights = newton if float(gain) >= -ROUNDING * value else weiszfeld
         return Solution(weiszfeld, Outcome.OUT_OF_STEPS, max_steps, relative)
 
     def _steps(self, weights: Tensor, distances: Tensor) -> tuple[Tensor, Tensor, float]:
@@ -133,18 +145,32 @@ class _Problem:
         # Woodbury: H^-1 r = (r + U t) / total with (diag(total / attraction) - U^T U) t = U^T r.
         system = torch.diag(total * distances / self.eta) - cosines
         factor, failed = torch.linalg.cholesky_ex(system)
-        if bool(failed):
-            return weiszfeld, weiszfeld, float("inf")
+        if bool(failed):  # the rows lie on a line through the point
+            return weiszfeld, weiszfeld, math.inf
         t = torch.cholesky_solve(residual[:, None], factor)[:, 0]
         along = (self.eta + t) / total  # h = sum_i along_i u_i
         toward = cosines @ along  # <u_i, h>
         squared_length = along @ toward
-        growth = float(((squared_length - toward.square()).clamp(min=0) / distances.square()).max())
-        root = (1 + growth) ** 0.5
-        gap = float(self.eta @ distances) * growth / (root * (1 + root))
+        across = (squared_length - toward.square()).clamp(min=0) + EPSILON * squared_length.abs()
+        growth = float((across / distances.square()).max())
+        root = math.sqrt(1 + growth)
+        slope = math.sqrt(max(float(self.eta @ residual), EPSILON))  # a square below rounding counts as rounding
+        gap = min(float(self.eta @ distances) * growth / (root * (1 + root)), slope * _reach(distances, self.eta))
         moves = along / distances
         newton = weights * (1 - moves.sum()) + moves
         return weiszfeld, newton, gap
+
+
+def _reach(distances: Tensor, eta: Tensor) -> float:
+    r"""How far the minimiser can be from a point at these distances [n] from the rows.
+
+    If a share :math:`\alpha > 1/2` of the weight lies within :math:`\rho`, the rows inside gain at most :math:`2\rho - t` each when the
+    point moves by t, and those outside lose at most t: so :math:`t \le 2 \alpha \rho / (2 \alpha - 1)`.
+    """
+    ordered, order = distances.sort()
+    shares = eta[order].cumsum(0) / eta.sum()
+    bounds = 2 * shares * ordered / (2 * shares - 1)
+    return float(bounds[shares > 0.5 + ROUNDING].min())
 
 
 def relative_gap(gap: float, distances: Tensor, eta: Tensor) -> float:

@@ -16,7 +16,7 @@ class Gram:
 
     The points are the kept rows, then the references, then the origin. All of them are seen from one base point, which a
     rule need not know: distances, norms and inner products about the origin follow from differences. Lengths are measured
-    in `unit`, a power of two (other than 1 only for rows beyond the range of float32).
+    in `unit`, a power of two (other than 1 only for float64 rows of unusual size).
 
     Attributes:
         products: [m, m] inner products about the base point.

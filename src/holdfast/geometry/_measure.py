@@ -65,7 +65,9 @@ def _measure_carefully(rows: Measurable, others: Tensor) -> Gram:
     kept = torch.nonzero(magnitudes <= IN_RANGE * usual)[:, 0]  # NaN compares false
     finite = rows if len(kept) == rows.n else rows.keep(kept)
     points = torch.cat([others, others.new_zeros(1, rows.d)])
-    unit = 2.0 ** round(torch.log2(usual).item()) if rows.dtype is torch.float64 else 1.0
+    # Squares of float32 always fit float64; float64 rows of unusual size are measured in their own unit.
+    plain = rows.dtype is not torch.float64 or 1e-10 < float(usual) < 1e10
+    unit = 1.0 if plain else 2.0 ** round(torch.log2(usual).item())
 
     def gram(centre: int | None) -> Gram:
         products = finite.exact_products(points, centre=centre, scale=1.0 / unit).cpu()

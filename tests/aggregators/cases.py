@@ -1,0 +1,119 @@
+"""The list of all rules, with the traits that a rule cannot have by its nature and the reason why."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.aggregators import Aggregator, rules
+from holdfast.seeds import stream
+from tests.samples import gaussian, redundant
+
+N = 15
+"""Rows in every contract: enough for Bulyan with three bad rows, and whole groups of three."""
+
+
+def nothing(honest: Tensor) -> dict[str, Any]:
+    return {}
+
+
+def trusted(honest: Tensor) -> dict[str, Any]:
+    """A trusted gradient, deliberately of another length than the rows."""
+    return {"reference": 2 * honest.double().mean(0).to(honest)}
+
+
+def descent(honest: Tensor) -> dict[str, Any]:
+    """How much half the squared distance from the honest mean falls by a direction: a trusted quadratic loss."""
+    mean = honest.double().mean(0)
+    return {"score": lambda direction: float(mean.square().sum() - (mean - direction.double()).square().sum())}
+
+
+def shuffled(honest: Tensor) -> dict[str, Any]:
+    return {"generator": stream(0, "shuffled")}
+
+
+@dataclass(frozen=True)
+class Case:
+    text: str
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    rows: Callable[..., Tensor] = gaussian
+    extras: Callable[[Tensor], dict[str, Any]] = nothing
+
+    @property
+    def rule(self) -> Aggregator:
+        return rules.parse(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def call(self, rows: Tensor, honest: Tensor | None = None) -> Tensor:
+        return self.rule(rows, **self.extras(rows if honest is None else honest))
+
+
+FROM_ORIGIN = "measures norms from the origin, which does not move with the rows"
+FIXED_RADIUS = "compares lengths with a fixed radius"
+FIXED_SIGMA = "compares variances with a fixed bound"
+
+CASES = [
+    Case("mean", {"breakdown": "one row moves a mean anywhere"}),
+    Case("coordinate-median"),
+    Case("trimmed-mean(n_bad=7)"),
+    Case("trimmed-mean(n_bad=2)"),
+    Case("mean-around-median(n_bad=7)"),
+    Case("mean-around-median(n_bad=3)"),
+    Case("geometric-median"),
+    Case("medoid"),
+    Case("krum(n_bad=6)"),
+    Case("multi-krum(n_bad=6)"),
+    Case("multi-krum(n_bad=4, n_selected=11)"),
+    Case("bulyan(n_bad=3)"),
+    Case("minimum-diameter(n_bad=4)"),
+    Case(
+        "centered-clipping(radius=10.0)",
+        {"translation": "starts from a fixed point", "scale": FIXED_RADIUS},
+    ),
+    Case("norm-filter(n_bad=7)", {"translation": FROM_ORIGIN}),
+    Case("norm-filter(bad_fraction=0.2)", {"translation": FROM_ORIGIN}),
+    Case("norm-trim(bad_fraction=0.2)", {"translation": FROM_ORIGIN}),
+    Case("spectral-filter(n_bad=7)"),
+    Case("spectral-filter(n_bad=5, sigma=1.5)", {"scale": FIXED_SIGMA}),
+    Case("resilience-filter(sigma=0.6)", {"scale": FIXED_SIGMA}),
+    Case("covariance-filter"),
+    Case("covariance-filter(n_bad=4)"),
+    Case("radius-filter"),
+    Case("radius-filter(radius=2.0)", {"scale": FIXED_RADIUS}),
+    Case(
+        "majority-vote(group_size=3)",
+        {"permutation": "the order of rows makes the groups"},
+        rows=redundant,
+    ),
+    Case(
+        "sign-majority",
+        {
+            "translation": "a shift changes signs",
+            "scale": "magnitudes are lost by design",
+            "consensus": "returns signs, not rows",
+        },
+    ),
+    Case("zeno(n_bad=7, penalty=0.1)", {"translation": "penalises the norm, which is taken from the origin"}, extras=descent),
+    Case(
+        "trusted-reference",
+        {"translation": "angles are taken at the origin", "consensus": "returns rows at the reference's length"},
+        extras=trusted,
+    ),
+    Case("mixing(n_bad=7) | geometric-median"),
+    Case("mixing(n_bad=6) | krum(n_bad=6)"),
+    Case("mixing(n_bad=4) | trimmed-mean(n_bad=4)"),
+    Case("bucketing(bucket_size=2) | geometric-median", {"permutation": "holds only in law"}, extras=shuffled),
+    Case("bucketing(bucket_size=2) | coordinate-median", {"permutation": "holds only in law"}, extras=shuffled),
+    Case("clipping(n_bad=7) | mixing(n_bad=7) | geometric-median", {"translation": FROM_ORIGIN}),
+    Case("clipping(n_bad=4) | coordinate-median", {"translation": FROM_ORIGIN}),
+    Case(
+        "clipping(radius=2.5) | geometric-median", {"translation": FROM_ORIGIN, "scale": FIXED_RADIUS, "consensus": FIXED_RADIUS}
+    ),
+]
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""How far two ways to the same vector may part, relative to the rows; the solver's own tolerance is 1e-6 of the objective."""

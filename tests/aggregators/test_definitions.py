@@ -1,0 +1,280 @@
+"""Every rule against its definition in slow, obvious code."""
+
+import math
+
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from holdfast.aggregators import (
+    Bucketing,
+    Bulyan,
+    CenteredClipping,
+    CoordinateMedian,
+    CovarianceFilter,
+    GeometricMedian,
+    Krum,
+    MajorityVote,
+    Mean,
+    MeanAroundMedian,
+    Medoid,
+    MinimumDiameter,
+    MultiKrum,
+    NearestNeighborMixing,
+    NormClipping,
+    NormFilter,
+    NormTrim,
+    RadiusFilter,
+    ResilienceFilter,
+    SignMajority,
+    SpectralFilter,
+    TrimmedMean,
+    TrustedReference,
+    Zeno,
+)
+from holdfast.errors import NoMajorityError
+from holdfast.geometry import Outcome
+from holdfast.seeds import stream
+from tests.oracle import rules as oracle
+from tests.samples import gaussian
+
+shapes = given(n=st.integers(7, 13), d=st.integers(1, 9), seed=st.integers(0, 10_000))
+few = settings(max_examples=25)
+
+
+def rows64(n: int, d: int, seed: int) -> Tensor:
+    return gaussian(n, d, seed, torch.float64)
+
+
+def assert_close(got: Tensor, wanted: Tensor) -> None:
+    torch.testing.assert_close(got.double(), wanted.double(), rtol=1e-9, atol=1e-9)
+
+
+@shapes
+def test_mean_and_medians_are_scipys(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    assert_close(Mean()(rows), rows.mean(0))
+    assert_close(CoordinateMedian()(rows), torch.quantile(rows, 0.5, dim=0))
+    for n_bad in range((n - 1) // 2):
+        trimmed = scipy.stats.trim_mean(rows.numpy(), n_bad / n + 1e-9, axis=0)
+        assert_close(TrimmedMean(n_bad=n_bad)(rows), torch.from_numpy(trimmed))
+
+
+@given(weights=st.lists(st.integers(0, 4), min_size=5, max_size=9).filter(any), d=st.integers(1, 5), seed=st.integers(0, 99))
+def test_whole_row_weights_are_repetitions(weights: list[int], d: int, seed: int) -> None:
+    """A row of weight 3 counts as three rows, for every rule that takes weights and is defined on repeated rows."""
+    rows = rows64(len(weights), d, seed)
+    repeated = rows.repeat_interleave(torch.tensor(weights), dim=0)
+    eta = torch.tensor(weights, dtype=torch.float32)
+    for rule in (Mean(), CoordinateMedian(), SignMajority(), GeometricMedian(), RadiusFilter(radius=1.0)):
+        torch.testing.assert_close(rule(rows, row_weights=eta), rule(repeated), rtol=1e-4, atol=2e-4)
+    assert_close(CenteredClipping(radius=1.0)(rows, row_weights=eta), CenteredClipping(radius=1.0)(repeated))
+    sums = torch.cdist(torch.stack([Medoid()(rows, row_weights=eta), Medoid()(repeated)]), repeated).sum(1)
+    assert_close(sums[0], sums[1])  # two rows may tie
+
+
+def test_row_weights_shift_the_breakdown_point() -> None:
+    """Rows of less than half of the weight are resisted though they are the majority by number, and not the other way round."""
+    rows = gaussian(9, 6)
+    rows[:6] = 1e6 * gaussian(1, 6)
+    light = torch.tensor([0.1] * 6 + [1.0] * 3)
+    for rule in (GeometricMedian(), CoordinateMedian(), RadiusFilter(), Medoid()):
+        assert float(rule(rows, row_weights=light).norm()) < 10
+        assert float(rule(rows).norm()) > 1e5
+
+
+@few
+@shapes
+def test_krum_family(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    n_bad = (n - 3) // 2
+    assert_close(Krum(n_bad=n_bad)(rows), oracle.krum(rows, n_bad))
+    assert_close(MultiKrum(n_bad=n_bad)(rows), oracle.multi_krum(rows, n_bad, n - n_bad - 2))
+    assert_close(MultiKrum(n_bad=1, n_selected=3)(rows), oracle.multi_krum(rows, 1, 3))
+    assert_close(Bulyan(n_bad=(n - 3) // 4)(rows), oracle.bulyan(rows, (n - 3) // 4))
+
+
+@few
+@shapes
+def test_minimum_diameter(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    assert_close(MinimumDiameter(n_bad=2)(rows), oracle.minimum_diameter(rows, 2))
+
+
+def test_minimum_diameter_refuses_too_many_subsets() -> None:
+    with pytest.raises(
+        ValueError, match=r"`n_bad` must leave at most 200000 subsets of 40 rows, got 15 \(40225345056 subsets\)\."
+    ):
+        MinimumDiameter(n_bad=15)(gaussian(40, 3))
+
+
+@shapes
+def test_mean_around_median(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    for n_bad in (0, 1, 3):
+        assert_close(MeanAroundMedian(n_bad=n_bad)(rows), oracle.mean_around_median(rows, n - n_bad))
+
+
+def test_mean_around_median_shares_places_between_ties() -> None:
+    assert MeanAroundMedian(n_bad=1)(torch.tensor([[0.0], [1.0], [2.0]])).tolist() == [1.0]
+
+
+@shapes
+def test_medoid_minimises_the_sum_of_distances(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    sums = torch.cdist(rows, rows).sum(1)
+    assert_close(torch.cdist(Medoid()(rows)[None], rows).sum(), sums.min())  # two rows may tie
+
+
+@shapes
+def test_centered_clipping(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    start = rows64(1, d, seed + 1)[0]
+    rule = CenteredClipping(radius=0.7, n_steps=4)
+    assert_close(rule(rows), oracle.centered_clipping(rows, 0.7, 4, torch.zeros(d)))
+    assert_close(rule(rows, reference=start), oracle.centered_clipping(rows, 0.7, 4, start))
+
+
+def test_centered_clipping_moves_with_its_start() -> None:
+    rows, start, shift = rows64(9, 4, 0), rows64(1, 4, 1)[0], 40 * rows64(1, 4, 2)[0]
+    rule = CenteredClipping(radius=0.7)
+    assert_close(rule(rows + shift, reference=start + shift), rule(rows, reference=start) + shift)
+
+
+def test_norm_rules() -> None:
+    rows = torch.tensor([[3.0], [-1.0], [2.0], [-50.0], [4.0]])
+    assert NormFilter(n_bad=1)(rows).tolist() == [2.0]
+    assert NormFilter(bad_fraction=0.2)(rows).tolist() == [2.0]
+    assert NormFilter(bad_fraction=0.3)(rows).tolist() == [2.0]  # ceil(0.7 * 5) = 4 rows are kept
+    assert NormTrim(bad_fraction=0.2)(rows).tolist() == [3.0]
+    assert NormFilter(bad_fraction=0.2).aggregate(rows).rejected.tolist() == [False, False, False, True, False]
+
+
+@few
+@shapes
+def test_spectral_filters(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    assert_close(SpectralFilter(n_bad=2)(rows), oracle.spectral_filter(rows, 2))
+    assert_close(CovarianceFilter(n_bad=2)(rows), oracle.covariance_filter(rows, 2))
+    assert_close(CovarianceFilter()(rows), oracle.covariance_filter(rows, (n - 1) // 2))
+
+
+def test_spectral_filter_stops_at_sigma() -> None:
+    rows = gaussian(12, 4)
+    assert SpectralFilter(n_bad=3, sigma=100.0).aggregate(rows).rejected.sum() == 0
+    assert SpectralFilter(n_bad=3, sigma=1e-3).aggregate(rows).rejected.sum() == 3
+
+
+def test_resilience_filter_drops_what_breaks_the_bound() -> None:
+    rows = gaussian(20, 5)
+    rows[:4] += 30.0
+    result = ResilienceFilter(sigma=1.5).aggregate(rows)
+    assert result.rejected[:4].all()
+    assert result.outcome is Outcome.FINISHED
+    assert float((result.vector - rows[4:].mean(0)).norm()) < 0.6
+
+
+def test_resilience_filter_says_when_sigma_is_too_small() -> None:
+    result = ResilienceFilter(sigma=1e-6).aggregate(gaussian(20, 5))
+    assert result.outcome is Outcome.BOUND_NOT_MET
+    assert bool((~result.rejected).sum() >= 10)
+
+
+def test_radius_filter_keeps_rows_near_the_vector_median() -> None:
+    rows = torch.tensor([[0.0], [1.0], [2.0], [5.5], [100.0]])
+    assert RadiusFilter(radius=1.0).aggregate(rows).rejected.tolist() == [False, False, False, True, True]
+    assert RadiusFilter(radius=2.5).aggregate(rows).rejected.tolist() == [False, False, False, False, True]
+
+
+def test_majority_vote_recovers_the_mean_of_the_true_rows() -> None:
+    true = gaussian(4, 10)
+    rows = true.repeat_interleave(5, dim=0)
+    for group in range(4):
+        rows[5 * group + group] = 1e30
+        rows[5 * group + (group + 2) % 5] = float("nan")
+    result = MajorityVote(group_size=5).aggregate(rows)
+    torch.testing.assert_close(result.vector, true.mean(0))
+    assert result.rejected.sum() == 8
+
+
+def test_majority_vote_names_the_group_without_majority() -> None:
+    rows = gaussian(2, 4).repeat_interleave(3, dim=0)
+    rows[4], rows[5] = 1.0, 2.0
+    with pytest.raises(NoMajorityError, match=r"got none in group 1 \(counting from 0\)"):
+        MajorityVote(group_size=3)(rows)
+    with pytest.raises(ValueError, match=r"whole groups of 3, got 5 rows"):
+        MajorityVote(group_size=3)(rows[:5])
+    with pytest.raises(ValueError, match=r"`group_size` must be odd"):
+        MajorityVote(group_size=4)
+
+
+def test_majority_vote_tells_one_bit_apart() -> None:
+    rows = torch.ones(3, 70_000)
+    rows[1, -1] = torch.nextafter(torch.tensor(1.0), torch.tensor(2.0))
+    assert MajorityVote(group_size=3).aggregate(rows).rejected.tolist() == [False, True, False]
+
+
+def test_sign_majority_breaks_no_draw() -> None:
+    assert SignMajority()(torch.tensor([[1.0, 5.0], [-9.0, 2.0]])).tolist() == [0.0, 1.0]
+
+
+def test_zeno_ranks_by_penalised_descent() -> None:
+    rows = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 30.0], [-1.0, 0.0]])
+    score = lambda direction: float(direction.sum())  # noqa: E731
+    assert Zeno(n_bad=3)(rows, score=score).tolist() == [0.0, 30.0]
+    assert Zeno(n_bad=3, penalty=0.1)(rows, score=score).tolist() == [2.0, 0.0]
+    assert Zeno(n_bad=1)(rows, score=lambda direction: math.nan if direction[1] > 0 else 1.0).norm() < 3
+
+
+@shapes
+def test_trusted_reference(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d + 1, seed)
+    reference = rows[:3].mean(0)
+    assert_close(TrustedReference()(rows, reference=reference), oracle.trusted_reference(rows, reference))
+
+
+def test_trusted_reference_without_friends_is_zero() -> None:
+    rows = torch.tensor([[-1.0, 0.0], [0.0, 0.0]])
+    assert TrustedReference()(rows, reference=torch.tensor([1.0, 0.0])).tolist() == [0.0, 0.0]
+
+
+@few
+@shapes
+def test_wrappers_equal_the_rule_on_mixed_rows(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    # Mixtures often coincide, so rules that pick rows would meet ties; these do not pick.
+    for inner in (TrimmedMean(n_bad=2), Mean(), CenteredClipping(radius=0.3), CovarianceFilter(n_bad=0)):
+        mixed = oracle.nearest_neighbor_mixing(rows, 2)
+        assert_close(NearestNeighborMixing(n_bad=2, aggregator=inner)(rows), inner(mixed))
+        clipped = oracle.norm_clipping(rows, 1.1)
+        assert_close(NormClipping(radius=1.1, aggregator=inner)(rows), inner(clipped))
+        # The whole pipeline: mixed first, then clipped.
+        both = NearestNeighborMixing(n_bad=2, aggregator=NormClipping(radius=0.4, aggregator=inner))
+        assert_close(both(rows), inner(oracle.norm_clipping(mixed, 0.4)))
+
+
+def test_adaptive_clipping_uses_the_stated_norm() -> None:
+    rows = torch.tensor([[1.0], [2.0], [4.0], [8.0], [16.0]])
+    # floor(2 * 1 / 5 * 4) = 1 row is clipped, to the second largest norm
+    assert NormClipping(n_bad=1, aggregator=Mean())(rows).tolist() == [pytest.approx((1 + 2 + 4 + 8 + 8) / 5)]
+
+
+def test_bucketing_averages_in_the_drawn_buckets() -> None:
+    rows = rows64(7, 3, 0)
+    order = torch.randperm(7, generator=stream(1, "buckets"))
+    means = torch.stack([rows[bucket].mean(0) for bucket in torch.split(order, 2)])
+    rule = Bucketing(bucket_size=2, aggregator=CoordinateMedian())
+    assert_close(rule(rows, generator=stream(1, "buckets")), CoordinateMedian()(means))
+    drawn = {tuple(rule(rows, generator=stream(seed, "buckets")).tolist()) for seed in range(20)}
+    assert len(drawn) > 1
+
+
+def test_bucketing_hands_row_weights_on() -> None:
+    rows = rows64(7, 3, 0)
+    weights = torch.tensor([1.0, 2, 3, 4, 5, 6, 7])
+    rule = Bucketing(bucket_size=2, aggregator=Mean())
+    weighted = (weights.double() @ rows) / weights.sum()
+    assert_close(rule(rows, row_weights=weights, generator=stream(1, "buckets")), weighted)

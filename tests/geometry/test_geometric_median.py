@@ -1,0 +1,200 @@
+"""The geometric median: optimal, certified, honest, by both solvers."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from holdfast.aggregators import GeometricMedian
+from holdfast.geometry import DenseRows, Outcome, Solution, geometric_median, pays_to_stream, streaming_geometric_median
+from holdfast.geometry import _streaming_median as streaming
+from tests.oracle.geometric_median import geometric_median as oracle
+from tests.oracle.geometric_median import is_optimal, objective
+from tests.samples import gaussian
+
+
+def solve(rows: Tensor, **options: object) -> tuple[Solution, Tensor]:
+    dense = DenseRows(rows)
+    gram = dense.gram()
+    solution = geometric_median(gram, **options)  # type: ignore[arg-type]
+    return solution, dense.combine(solution.weights, exact=gram.exact)
+
+
+def good_half(rows: Tensor, point: Tensor) -> float:
+    distances = (rows.double() - point.double()).norm(dim=1).sort().values
+    return float(distances[: (len(rows) + 1) // 2].sum())
+
+
+@settings(max_examples=25)
+@given(n=st.integers(1, 12), d=st.integers(1, 8), seed=st.integers(0, 10_000))
+def test_is_optimal_and_its_gap_is_true(n: int, d: int, seed: int) -> None:
+    rows = gaussian(n, d, seed, torch.float64)
+    solution, point = solve(rows)
+    best = oracle(rows)
+    excess = objective(rows, point) - objective(rows, best)
+    assert solution.gap is not None
+    assert solution.gap <= 1e-6
+    assert excess <= solution.gap * good_half(rows, point) + 1e-9
+    assert solution.outcome in (Outcome.CERTIFIED, Outcome.EXACT)
+
+
+@settings(max_examples=15)
+@given(n=st.integers(3, 12), d=st.integers(2, 8), seed=st.integers(0, 10_000), n_far=st.integers(1, 5))
+def test_the_gap_is_true_though_far_rows_inflate_the_objective(n: int, d: int, seed: int, n_far: int) -> None:
+    rows = gaussian(n, d, seed, torch.float64)
+    n_far = min(n_far, (n - 1) // 2)
+    rows[:n_far] *= 1e7
+    solution, point = solve(rows)
+
+    # Far rows pull with unit vectors that no longer depend on the point: what is left of the problem can be solved exactly.
+    def near_objective(y: Tensor) -> float:
+        far = rows[:n_far]
+        return objective(rows[n_far:], y) - float(((far / far.norm(dim=1, keepdim=True)) @ y).sum())
+
+    excess = near_objective(point) - near_objective(oracle(rows))
+    assert excess <= 1e-4 * good_half(rows, point)
+    assert solution.outcome in (Outcome.CERTIFIED, Outcome.EXACT)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-6, 1e-12])
+def test_the_optimality_condition_holds(tolerance: float) -> None:
+    rows = gaussian(25, 60, dtype=torch.float64)
+    solution, point = solve(rows, tolerance=tolerance)
+    assert solution.gap is not None
+    assert solution.gap <= tolerance
+    assert is_optimal(rows, point, tolerance=max(1e-8, tolerance**0.5))
+
+
+@given(n=st.integers(2, 9), d=st.integers(1, 5), seed=st.integers(0, 999))
+def test_equivariance(n: int, d: int, seed: int) -> None:
+    rows = gaussian(n, d, seed, torch.float64)
+    _, point = solve(rows, tolerance=1e-12)
+    shift = 10 * gaussian(1, d, seed + 1, torch.float64)[0]
+    rotation = torch.linalg.qr(gaussian(d, d, seed + 2, torch.float64)).Q
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(solve(rows + shift, tolerance=1e-12)[1], point + shift, **close)
+    torch.testing.assert_close(solve(1e-7 * rows, tolerance=1e-12)[1], 1e-7 * point, rtol=1e-4, atol=1e-12)
+    torch.testing.assert_close(solve(rows @ rotation, tolerance=1e-12)[1], point @ rotation, **close)
+    torch.testing.assert_close(solve(rows[order], tolerance=1e-12)[1], point, **close)
+
+
+@given(n=st.integers(1, 12), d=st.integers(1, 6), seed=st.integers(0, 999))
+def test_weights_are_a_convex_combination(n: int, d: int, seed: int) -> None:
+    rows = gaussian(n, d, seed)
+    rows[: (n - 1) // 2] *= 1e12
+    solution, _ = solve(rows)
+    assert bool((solution.weights >= 0).all())
+    assert float(solution.weights.sum()) == pytest.approx(1)
+
+
+@settings(max_examples=15)
+@given(n=st.integers(3, 8), d=st.integers(2, 5), seed=st.integers(0, 999))
+def test_row_weights(n: int, d: int, seed: int) -> None:
+    rows = gaussian(n, d, seed, torch.float64)
+    eta = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.05
+    _, point = solve(rows, row_weights=eta / eta.sum())
+    assert objective(rows, point, eta) <= objective(rows, oracle(rows, eta), eta) * (1 + 1e-6)
+
+
+def test_a_row_that_is_the_median_is_found_exactly() -> None:
+    corners = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [0.1, 0.05]])
+    solution, point = solve(corners)
+    assert solution.outcome is Outcome.EXACT
+    assert solution.gap == 0
+    assert torch.equal(point, corners[4])
+
+
+def test_a_median_next_to_a_row_is_not_confused_with_it() -> None:
+    """The pull of the others exceeds the row's own weight by little: the median is close to the row, but not on it."""
+    triangle = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-0.5, 3**0.5 / 2 + 1e-3]], dtype=torch.float64)
+    solution, point = solve(triangle, tolerance=1e-12)
+    assert solution.outcome is Outcome.CERTIFIED
+    assert objective(triangle, point) <= objective(triangle, oracle(triangle)) * (1 + 1e-12)
+
+
+def test_of_many_medians_the_middle_one() -> None:
+    line = torch.tensor([[0.0], [1.0], [3.0], [100.0]])
+    assert solve(line)[1].tolist() == [2.0]
+    assert solve(torch.tensor([[0.0, 0.0], [2.0, 4.0]]))[1].tolist() == [1.0, 2.0]
+
+
+def test_collinear_rows_in_space() -> None:
+    direction = gaussian(1, 50, dtype=torch.float64)
+    rows = torch.tensor([[-3.0], [0.5], [1.0], [2.0], [70.0]], dtype=torch.float64) @ direction
+    torch.testing.assert_close(solve(rows)[1], direction[0])
+
+
+def test_a_majority_on_one_point_is_that_point() -> None:
+    rows = gaussian(9, 30)
+    rows[:5] = rows[0]
+    solution, point = solve(rows)
+    assert solution.outcome is Outcome.EXACT
+    torch.testing.assert_close(point, rows[0])
+
+
+def test_out_of_steps_is_said_and_the_iterate_is_good() -> None:
+    rows = gaussian(9, 5, seed=3, dtype=torch.float64)
+    values = []
+    for max_steps in (1, 2, 3):
+        solution, point = solve(rows, tolerance=1e-15, max_steps=max_steps)
+        assert solution.outcome is Outcome.OUT_OF_STEPS
+        assert solution.steps == max_steps
+        values.append(objective(rows, point))
+    assert values[0] >= values[1] >= values[2]
+    assert values[0] < objective(rows, rows.mean(0))
+
+
+def test_an_impossible_tolerance_stalls_and_says_so() -> None:
+    solution, _point = solve(gaussian(9, 5, dtype=torch.float64), tolerance=1e-300)
+    assert solution.outcome is Outcome.STALLED
+    assert solution.gap is not None
+    assert solution.gap < 1e-12
+
+
+@pytest.mark.parametrize("n", [100, 300])
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_streaming_agrees_with_the_gram_matrix(n: int, shift: float) -> None:
+    rows = gaussian(n, 9000) + shift
+    eta = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for row_weights in (None, eta / eta.sum()):
+        found = streaming_geometric_median(DenseRows(rows), row_weights=row_weights)
+        assert found is not None
+        solution, vector = found
+        assert solution.outcome is Outcome.CERTIFIED
+        assert solution.gap is not None
+        assert solution.gap <= 1e-6
+        _, exact = solve(rows, row_weights=row_weights, tolerance=1e-10)
+        excess = objective(rows, vector, row_weights) / objective(rows, exact, row_weights) - 1
+        assert excess <= 1e-6
+        torch.testing.assert_close(solution.weights.float() @ rows, vector, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda rows: rows.index_fill(0, torch.tensor([3]), float("nan")),
+        lambda rows: rows.index_fill(0, torch.tensor([3]), 1e30),
+        lambda rows: rows.index_fill(0, torch.tensor([3]), 0.0),
+        lambda rows: rows + 1e4,
+        lambda rows: rows * 1e-30,
+    ],
+    ids=["nan", "1e30", "zero", "common part", "tiny"],
+)
+def test_streaming_leaves_dangerous_rows_to_the_careful_way(spoil: object) -> None:
+    rows = spoil(gaussian(100, 700))  # type: ignore[operator]
+    assert pays_to_stream(DenseRows(rows))
+    assert streaming_geometric_median(DenseRows(rows)) is None
+    result = GeometricMedian().aggregate(rows)
+    assert bool(torch.isfinite(result.vector).all())
+    assert result.outcome is Outcome.CERTIFIED
+
+
+def test_streaming_gives_up_when_it_would_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In few dimensions Weiszfeld's steps are slow, and the Gram matrix is cheaper."""
+    rows = gaussian(100, 2)
+    assert streaming_geometric_median(DenseRows(rows)) is None
+    assert GeometricMedian().aggregate(rows).outcome in (Outcome.CERTIFIED, Outcome.EXACT)
+    assert not pays_to_stream(DenseRows(rows[: streaming.FEW_ROWS - 1]))
+    assert not pays_to_stream(DenseRows(rows.bfloat16()))

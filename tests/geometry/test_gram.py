@@ -1,0 +1,96 @@
+"""The Gram matrix: right on clean rows in one pass, right on hostile ones in more."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import NonFiniteRowsError
+from holdfast.geometry import DenseRows
+from tests.samples import common, gaussian
+
+
+@given(n=st.integers(1, 8), d=st.integers(1, 40), seed=st.integers(0, 999), shift=st.sampled_from([0.0, 1.0, 1e4]))
+def test_distances_norms_and_products(n: int, d: int, seed: int, shift: float) -> None:
+    rows = gaussian(n, d, seed) + shift
+    reference = gaussian(1, d, seed + 1)[0]
+    gram = DenseRows(rows).gram((reference,))
+    exact = rows.double()
+    torch.testing.assert_close(gram.distances, torch.cdist(exact, exact), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(gram.norms, exact.norm(dim=1), rtol=1e-4, atol=1e-6)
+    products = gram.about(-1)
+    torch.testing.assert_close(products[:n, n], exact @ reference.double(), rtol=1e-3, atol=1e-3 * (1 + shift))
+
+
+def test_clean_rows_take_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = DenseRows(gaussian(8, 500))
+    monkeypatch.setattr(DenseRows, "exact_products", None)
+    monkeypatch.setattr(DenseRows, "magnitudes", None)
+    assert not rows.gram().exact
+
+
+@pytest.mark.parametrize("ratio", [1e3, 1e5])
+def test_a_large_common_part_does_not_hide_the_spread(ratio: float) -> None:
+    rows = common(10, 300, ratio)
+    gram = DenseRows(rows).gram()
+    assert gram.exact
+    torch.testing.assert_close(gram.distances, torch.cdist(rows.double(), rows.double()), rtol=1e-6, atol=1e-9)
+
+
+def test_the_centre_is_not_a_row_of_the_same_norm_on_the_other_side() -> None:
+    """Minus the common part has the median norm; centring there would lose the spread all the same."""
+    rows = common(9, 300, 1e5)
+    rows[:4] = -rows[:4]
+    gram = DenseRows(rows).gram()
+    exact = torch.cdist(rows[4:].double(), rows[4:].double())
+    torch.testing.assert_close(gram.distances[4:, 4:], exact, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [1e-36, 1e-20, 1e20, 1e36])
+def test_neither_overflow_nor_underflow(dtype: torch.dtype, scale: float) -> None:
+    rows = (scale * gaussian(7, 200, dtype=torch.float64)).to(dtype)
+    gram = DenseRows(rows).gram()
+    exact = torch.cdist(rows.double() / scale, rows.double() / scale)
+    torch.testing.assert_close(gram.distances * (gram.unit / scale), exact, rtol=1e-4, atol=1e-6)
+
+
+def test_float64_beyond_the_range_of_squares() -> None:
+    rows = gaussian(7, 50, dtype=torch.float64) * 1e250
+    gram = DenseRows(rows).gram()
+    torch.testing.assert_close(
+        gram.distances * (gram.unit / 1e250), torch.cdist(rows / 1e250, rows / 1e250), rtol=1e-9, atol=1e-9
+    )
+    rows[2] = 1e-40
+    assert DenseRows(rows).gram().kept.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    rows[:6] /= 1e250
+    assert DenseRows(rows).gram().kept.tolist() == [0, 1, 2, 3, 4, 5]  # the last is as good as infinite
+
+
+def test_far_rows_keep_their_angles_to_near_ones() -> None:
+    rows = gaussian(9, 100)
+    rows[0] *= 1e30
+    gram = DenseRows(rows).gram()
+    seen = gram.about(4)[:9, :9]
+    exact = rows.double() - rows[4].double()
+    cosine = seen[0, 7] / (seen[0, 0] * seen[7, 7]).sqrt()
+    assert float(cosine) == pytest.approx(float(torch.nn.functional.cosine_similarity(exact[0], exact[7], dim=0)), abs=1e-12)
+
+
+def test_equal_rows_are_at_distance_zero() -> None:
+    rows = gaussian(6, 1000)
+    rows[3] = rows[1]
+    assert DenseRows(rows).gram().distances[1, 3] == 0
+
+
+def test_rows_that_are_not_finite_are_left_out() -> None:
+    rows = gaussian(6, 10)
+    rows[1, 2], rows[4] = float("nan"), float("-inf")
+    gram = DenseRows(rows).gram()
+    assert gram.kept.tolist() == [0, 2, 3, 5]
+    assert (gram.n, gram.n_lost, gram.n_bad_left(3), gram.n_bad_left(1)) == (4, 2, 1, 0)
+    rows[0] = float("nan")
+    assert DenseRows(rows).gram().n == 3  # exactly half are finite
+    rows[2] = float("nan")
+    with pytest.raises(NonFiniteRowsError, match=r"got 4 of 6 with NaN or infinity"):
+        DenseRows(rows).gram()

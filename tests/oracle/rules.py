@@ -1,0 +1,116 @@
+"""Rules by their definitions, in loops."""
+
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+
+def krum_scores(rows: Tensor, n_bad: int) -> list[float]:
+    points = [row.double() for row in rows]
+    scores = []
+    for i, row in enumerate(points):
+        others = sorted(float((row - other).square().sum()) for j, other in enumerate(points) if j != i)
+        scores.append(sum(others[: len(points) - n_bad - 2]))
+    return scores
+
+
+def krum(rows: Tensor, n_bad: int) -> Tensor:
+    scores = krum_scores(rows, n_bad)
+    return rows[scores.index(min(scores))]
+
+
+def multi_krum(rows: Tensor, n_bad: int, n_selected: int) -> Tensor:
+    order = sorted(range(len(rows)), key=krum_scores(rows, n_bad).__getitem__)
+    return rows[order[:n_selected]].double().mean(0)
+
+
+def bulyan(rows: Tensor, n_bad: int) -> Tensor:
+    left, chosen = list(range(len(rows))), []
+    for _ in range(len(rows) - 2 * n_bad):
+        scores = [
+            sum(
+                sorted(float((rows[i] - rows[j]).double().square().sum()) for j in left if j != i)[
+                    : max(1, len(left) - n_bad - 2)
+                ]
+            )
+            for i in left
+        ]
+        chosen.append(left.pop(scores.index(min(scores))))
+    return mean_around_median(rows[chosen], len(chosen) - 2 * n_bad)
+
+
+def mean_around_median(rows: Tensor, n_kept: int) -> Tensor:
+    columns = []
+    for column in rows.double().T:
+        values = sorted(column.tolist())
+        half = len(values) // 2
+        middle = values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
+        nearest = sorted(values, key=lambda value, middle=middle: abs(value - middle))[:n_kept]  # type: ignore[misc]
+        columns.append(sum(nearest) / n_kept)
+    return torch.tensor(columns, dtype=torch.float64)
+
+
+def minimum_diameter(rows: Tensor, n_bad: int) -> Tensor:
+    points = rows.double()
+
+    def extent(members: tuple[int, ...]) -> tuple[float, float]:
+        squares = [float((points[i] - points[j]).square().sum()) for i, j in combinations(members, 2)]
+        return max(squares, default=0.0), sum(squares)
+
+    best = min(combinations(range(len(points)), len(points) - n_bad), key=extent)
+    return points[list(best)].mean(0)
+
+
+def centered_clipping(rows: Tensor, radius: float, n_steps: int, start: Tensor) -> Tensor:
+    v = start.double()
+    for _ in range(n_steps):
+        differences = rows.double() - v
+        v = v + (differences * (radius / differences.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
+    return v
+
+
+def top_direction(points: Tensor, weights: Tensor) -> tuple[float, Tensor]:
+    mean = (weights[:, None] * points).sum(0) / weights.sum()
+    centred = points - mean
+    covariance = (centred.T * weights) @ centred / weights.sum()
+    values, vectors = torch.linalg.eigh(covariance)
+    return float(values[-1]), (centred @ vectors[:, -1]).square()
+
+
+def spectral_filter(rows: Tensor, n_bad: int) -> Tensor:
+    points = rows.double()
+    for _ in range(n_bad):
+        _, scores = top_direction(points, torch.ones(len(points), dtype=torch.float64))
+        worst = int(scores.argmax())
+        points = torch.cat([points[:worst], points[worst + 1 :]])
+    return points.mean(0)
+
+
+def covariance_filter(rows: Tensor, n_bad: int) -> Tensor:
+    points, c = rows.double(), torch.ones(len(rows), dtype=torch.float64)
+    best, smallest = points.mean(0), float("inf")
+    while float(c.sum()) > len(rows) - 2 * n_bad:
+        variance, scores = top_direction(points, c)
+        if variance < smallest:
+            best, smallest = (c[:, None] * points).sum(0) / c.sum(), variance
+        scores = torch.where(c > 0, scores, 0.0)
+        c = c * (1 - scores / scores.max())
+    return best
+
+
+def nearest_neighbor_mixing(rows: Tensor, n_bad: int) -> Tensor:
+    points = rows.double()
+    return torch.stack([points[(points - row).norm(dim=1).argsort()[: len(rows) - n_bad]].mean(0) for row in points])
+
+
+def norm_clipping(rows: Tensor, radius: float) -> Tensor:
+    points = rows.double()
+    return points * (radius / points.norm(dim=1, keepdim=True)).clamp(max=1)
+
+
+def trusted_reference(rows: Tensor, reference: Tensor) -> Tensor:
+    points, trusted = rows.double(), reference.double()
+    trust = torch.nn.functional.cosine_similarity(points, trusted[None]).clamp(min=0)
+    scaled = points * trusted.norm() / points.norm(dim=1, keepdim=True)
+    return (trust[:, None] * scaled).sum(0) / trust.sum()
