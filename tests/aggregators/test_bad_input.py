@@ -1,6 +1,6 @@
 """Wrong arguments: one clear sentence, and nothing changed."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -126,7 +126,7 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
     ("make", "message"),
     [
         (lambda: Krum(n_bad=-1), r"`n_bad` must be a whole number of at least 0, got -1\."),
-        (lambda: Krum(n_bad=1.5), r"`n_bad` must be a whole number of at least 0, got 1\.5\."),
+        (lambda: Krum(n_bad=cast(Any, 1.5)), r"`n_bad` must be a whole number of at least 0, got 1\.5\."),
         (lambda: Krum(n_bad=True), r"`n_bad` must be a whole number of at least 0, got True\."),
         (lambda: NormTrim(bad_fraction=1.5), r"`bad_fraction` must be in \[0, 0\.5\), got 1\.5\."),
         (lambda: NormFilter(bad_fraction=float("nan")), r"`bad_fraction` must be in \[0, 0\.5\), got nan\."),
@@ -134,10 +134,10 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
         (lambda: NormClipping(aggregator=Mean()), r"Exactly one of `radius` and `n_bad` must be given, got neither\."),
         (lambda: CenteredClipping(radius=0.0), r"`radius` must be a finite number above 0, got 0\.0\."),
         (lambda: CenteredClipping(radius=float("inf")), r"`radius` must be a finite number above 0, got inf\."),
-        (lambda: CenteredClipping(radius="3"), r"`radius` must be a finite number above 0, got 3\."),
+        (lambda: CenteredClipping(radius=cast(Any, "3")), r"`radius` must be a finite number above 0, got 3\."),
         (lambda: GeometricMedian(tolerance=0.0), r"`tolerance` must be a finite number above 0, got 0\.0\."),
         (lambda: Bucketing(bucket_size=0, aggregator=Mean()), r"`bucket_size` must be a whole number of at least 1, got 0\."),
-        (lambda: Bucketing(bucket_size=2, aggregator="mean"), r"`aggregator` must be an Aggregator, got str\."),
+        (lambda: Bucketing(bucket_size=2, aggregator=cast(Any, "mean")), r"`aggregator` must be an Aggregator, got str\."),
     ],
 )
 def test_wrong_hyper_parameters(make: Any, message: str) -> None:
@@ -149,7 +149,7 @@ def test_rules_are_immutable_and_keyword_only() -> None:
     with pytest.raises(AttributeError):
         Krum(n_bad=1).n_bad = 2  # type: ignore[misc]
     with pytest.raises(TypeError):
-        Krum(1)  # type: ignore[misc]
+        Krum(1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("n", [1, 2])

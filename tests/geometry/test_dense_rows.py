@@ -1,5 +1,8 @@
 """Rows in memory: every operation against plain tensors, in every layout and dtype."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +13,7 @@ from holdfast.geometry import DenseRows, MixedRows
 from holdfast.geometry._kernels import TILE
 from tests.samples import gaussian
 
-LAYOUTS = {
+LAYOUTS: dict[str, Callable[[Tensor], Any]] = {
     "matrix": lambda rows: rows,
     "transposed": lambda rows: rows.T.contiguous().T,
     "strided": lambda rows: torch.stack([rows, rows], dim=2)[:, :, 0],

@@ -73,11 +73,10 @@ def test_equivariance(n: int, d: int, seed: int) -> None:
     shift = 10 * gaussian(1, d, seed + 1, torch.float64)[0]
     rotation = torch.linalg.qr(gaussian(d, d, seed + 2, torch.float64)).Q
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    close = {"rtol": 1e-4, "atol": 1e-5}
-    torch.testing.assert_close(solve(rows + shift, tolerance=1e-12)[1], point + shift, **close)
+    torch.testing.assert_close(solve(rows + shift, tolerance=1e-12)[1], point + shift, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(solve(1e-7 * rows, tolerance=1e-12)[1], 1e-7 * point, rtol=1e-4, atol=1e-12)
-    torch.testing.assert_close(solve(rows @ rotation, tolerance=1e-12)[1], point @ rotation, **close)
-    torch.testing.assert_close(solve(rows[order], tolerance=1e-12)[1], point, **close)
+    torch.testing.assert_close(solve(rows @ rotation, tolerance=1e-12)[1], point @ rotation, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(solve(rows[order], tolerance=1e-12)[1], point, rtol=1e-4, atol=1e-5)
 
 
 @given(n=st.integers(1, 12), d=st.integers(1, 6), seed=st.integers(0, 999))

@@ -106,11 +106,13 @@ def nearest_neighbor_mixing(rows: Tensor, n_bad: int) -> Tensor:
 
 def norm_clipping(rows: Tensor, radius: float) -> Tensor:
     points = rows.double()
-    return points * (radius / points.norm(dim=1, keepdim=True)).clamp(max=1)
+    clipped: Tensor = points * (radius / points.norm(dim=1, keepdim=True)).clamp(max=1)
+    return clipped
 
 
 def trusted_reference(rows: Tensor, reference: Tensor) -> Tensor:
     points, trusted = rows.double(), reference.double()
     trust = torch.nn.functional.cosine_similarity(points, trusted[None]).clamp(min=0)
     scaled = points * trusted.norm() / points.norm(dim=1, keepdim=True)
-    return (trust[:, None] * scaled).sum(0) / trust.sum()
+    mean: Tensor = (trust[:, None] * scaled).sum(0) / trust.sum()
+    return mean

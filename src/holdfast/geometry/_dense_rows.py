@@ -14,7 +14,7 @@ from holdfast.geometry._measure import measure
 from holdfast.geometry._rows import Rows
 
 CACHED = 2**20
-"""Entries of a piece that is read more than once, so that the second reading finds it in the cache (4 MB of float32)."""
+"""Entries of a piece that must be converted or gathered first, small enough to stay in the cache (4 MB of float32)."""
 
 
 @final
@@ -124,11 +124,13 @@ class DenseRows(Rows):
         return out
 
     def sweep(self, weights: Tensor, out: Tensor) -> Tensor:
-        """Write the weighted sum z to `out` [d]; return the inner products [n] of all rows with z. One pass."""
+        """Write the weighted sum z to `out` [d]; return the inner products [n] of all rows with z."""
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         with _kernels.full_precision():
-            for at, piece in self._pieces(CACHED):
-                total += _kernels.sweep(piece, weights.to(piece), out[at])
+            # Cutting the rows finer, so that the second product reads from the cache, was measured and does not pay.
+            for at, piece in self._working_pieces():
+                _kernels.weighted_sum(piece, weights.to(piece), out[at])
+                total += _kernels.products_between(piece, out[None, at])[:, 0]
         return total
 
     def columns(self, block: Tensor) -> "DenseRows":

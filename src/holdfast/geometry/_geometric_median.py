@@ -100,7 +100,7 @@ class _Problem:
         attraction = torch.where(here, 0.0, self.eta / distances[medoid])
         pull = self._norm_of(attraction, medoid)
         excess = pull - own_weight if pull - own_weight > 10 * EPSILON * pull else 0.0
-        relative = relative_gap(excess * _reach(distances[medoid], self.eta), distances[medoid], self.eta)
+        relative = relative_gap(excess * distance_bound(distances[medoid], self.eta), distances[medoid], self.eta)
         if relative <= tolerance or excess <= TOO_SHORT * pull:
             weights = best * self.eta
             outcome = Outcome.EXACT if relative <= ROUNDING else Outcome.CERTIFIED
@@ -155,14 +155,14 @@ class _Problem:
         growth = float((across / distances.square()).max())
         root = math.sqrt(1 + growth)
         slope = math.sqrt(max(float(self.eta @ residual), EPSILON))  # a square below rounding counts as rounding
-        gap = min(float(self.eta @ distances) * growth / (root * (1 + root)), slope * _reach(distances, self.eta))
+        gap = min(float(self.eta @ distances) * growth / (root * (1 + root)), slope * distance_bound(distances, self.eta))
         moves = along / distances
         newton = weights * (1 - moves.sum()) + moves
         return weiszfeld, newton, gap
 
 
-def _reach(distances: Tensor, eta: Tensor) -> float:
-    r"""How far the minimiser can be from a point at these distances [n] from the rows.
+def distance_bound(distances: Tensor, eta: Tensor) -> float:
+    r"""How far the geometric median can be from a point at these distances [n] from the rows.
 
     If a share :math:`\alpha > 1/2` of the weight lies within :math:`\rho`, the rows inside gain at most :math:`2\rho - t` each when the
     point moves by t, and those outside lose at most t: so :math:`t \le 2 \alpha \rho / (2 \alpha - 1)`.

@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry._dense_rows import DenseRows
-from holdfast.geometry._geometric_median import relative_gap
+from holdfast.geometry._geometric_median import distance_bound, relative_gap
 from holdfast.geometry._measure import CLOSE
 from holdfast.geometry._solution import Outcome, Solution
 
 FEW_ROWS = 80
 """Below this many rows the Gram matrix is cheaper than the sweeps (`benchmarks/crossover.py`: the costs meet at 70 to 90)."""
 
-ROWS_PER_SWEEP = 20
-"""A Gram matrix of n rows costs about n / 20 sweeps on a CPU (the same benchmark)."""
+ROWS_PER_SWEEP = 25
+"""A Gram matrix of n rows costs about n / 25 sweeps on a CPU (the same benchmark)."""
 
 
 def pays_to_stream(rows: object) -> bool:
@@ -31,10 +31,11 @@ def streaming_geometric_median(
     r"""The certified geometric median and its vector [d] by sweeps over the rows, or None where the Gram matrix should be used.
 
     A sweep at weights w yields :math:`y = \sum_i w_i x_i` and its inner products with all rows, hence all distances
-    :math:`d_i`. Weiszfeld's step then is :math:`w_i \propto \eta_i / d_i`. Two consecutive sweeps certify: the vectors
-    :math:`(x_i - y^+) / d_i(y)` have weighted sum zero, so after division by their largest norm
+    :math:`d_i`. Weiszfeld's step then is :math:`w_i \propto \eta_i / d_i`. Two consecutive sweeps certify, by the smaller of two bounds.
+    The vectors :math:`(x_i - y^+) / d_i(y)` have weighted sum zero, so after division by their largest norm
     :math:`s = \max_i d_i(y^+) / d_i(y)` they are feasible for the dual problem, and
-    :math:`\min f \ge \sum_i \eta_i d_i(y^+)^2 / (d_i(y) s)`.
+    :math:`\min f \ge \sum_i \eta_i d_i(y^+)^2 / (d_i(y) s)`. By the same sum,
+    :math:`\|\nabla f(y^+)\| \le \sum_i \eta_i |1 - d_i(y^+) / d_i(y)|`, and the nearer majority of rows bounds the distance to the minimiser.
 
     Gives up, with None, when rows look dangerous (the signs of :func:`measure`) or when the sweeps still to come, judged by
     the rate of the last ones, would cost more than the Gram matrix. Rows in high dimension are nearly orthogonal about
@@ -76,7 +77,9 @@ def _distances(rows: DenseRows, weights: Tensor, squares: Tensor, out: Tensor) -
 
 def _gap(eta: Tensor, before: Tensor, after: Tensor) -> float:
     ratio = after / before
-    return float((eta * after * (1 - ratio / ratio.max())).sum())
+    dual = float((eta * after * (1 - ratio / ratio.max())).sum())
+    slope = float((eta * (1 - ratio).abs()).sum())
+    return min(dual, slope * distance_bound(after, eta))
 
 
 def _sweeps_left(previous_gap: float, gap: float, tolerance: float) -> float:

@@ -1,0 +1,28 @@
+"""The rules of other libraries, for comparison only; `make bench` installs them, the package never does."""
+
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+
+def byzfl(module: str) -> Any:
+    """`byzfl.aggregators.<module>` without the package's own start, which would ask for torchvision and data sets."""
+    if "byzfl" not in sys.modules:
+        spec = importlib.util.find_spec("byzfl")
+        assert spec is not None, "byzfl must be installed (make bench does it)"
+        assert spec.submodule_search_locations is not None
+        package = types.ModuleType("byzfl")
+        package.__path__ = list(spec.submodule_search_locations)
+        sys.modules["byzfl"] = package
+    return importlib.import_module(f"byzfl.aggregators.{module}")
+
+
+def geom_median() -> Callable[[Tensor], Tensor]:
+    """PyPI's geom-median at its own default accuracy."""
+    compute = importlib.import_module("geom_median.torch").compute_geometric_median
+    return lambda rows: compute(list(rows)).median

@@ -1,0 +1,225 @@
+"""The tables: each function measures one and returns its rows as plain dictionaries."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks import peers
+from benchmarks.peak_memory import extra_bytes
+from benchmarks.timing import interleaved, once
+from holdfast.aggregators import Aggregator, CoordinateMedian, GeometricMedian, MeanAroundMedian, TrimmedMean, rules
+from holdfast.geometry import DenseRows, geometric_median, streaming_geometric_median
+from holdfast.seeds import stream
+
+LENET = 1_163_978
+RESNET18 = 11_173_962
+SHAPES = [(32, LENET), (10, RESNET18), (128, LENET)]
+
+Table = list[dict[str, Any]]
+
+
+def sample(n: int, d: int) -> Tensor:
+    """Rows with a common part as long as their spread, as gradients of one model have."""
+    generator = stream(0, "benchmark", n, d)
+    return torch.randn(1, d, generator=generator) + torch.randn(n, d, generator=generator)
+
+
+def objective(rows: Tensor, point: Tensor) -> float:
+    return float(sum((row - point).double().norm() for row in rows))
+
+
+def geometric_medians() -> Table:
+    """The certified geometric median against the mean, and against the peers' medians with the objectives they reach."""
+    table = []
+    for n, d in SHAPES:
+        rows = sample(n, d)
+        rule = GeometricMedian()
+        best = interleaved({"mean": lambda: rows.mean(0), "ours": lambda: rule(rows)}, n_rounds=15)
+        result = rule.aggregate(rows)
+        theirs = {"geom-median": peers.geom_median(), "byzfl": peers.byzfl("aggregators").GeometricMedian()}
+        ours = objective(rows, result.vector)
+        row = {
+            "n": n,
+            "d": d,
+            "mean_ms": 1e3 * best["mean"],
+            "holdfast_ms": 1e3 * best["ours"],
+            "holdfast_means": best["ours"] / best["mean"],
+            "gap": result.gap,
+            "steps": result.steps,
+        }
+        for name, peer in theirs.items():
+            found: list[Tensor] = []
+            seconds = once(lambda peer=peer, found=found: found.append(peer(rows)))  # type: ignore[misc]
+            row[f"{name}_ms"] = 1e3 * seconds
+            row[f"{name}_times_ours"] = seconds / best["ours"]
+            row[f"{name}_excess_objective"] = objective(rows, found[0]) / ours - 1
+        table.append(row)
+    return table
+
+
+def where_the_time_goes() -> Table:
+    """The passes of a geometric median, in means: what a bar on the whole can and cannot ask for."""
+    table = []
+    for n, d in SHAPES:
+        rows = sample(n, d)
+        dense = DenseRows(rows)
+        gram = dense.gram()
+        weights, out = torch.full((n,), 1 / n, dtype=torch.float64), torch.empty(d)
+        best = interleaved(
+            {
+                "mean": lambda: rows.mean(0),
+                "gram": dense.gram,
+                "solve": lambda: geometric_median(gram),
+                "combine": lambda: dense.combine(weights),
+                "norms": dense.squared_norms,
+                "sweep": lambda: dense.sweep(weights, out),
+                "one product": lambda: rows @ rows.T,
+            },
+            n_rounds=7,
+        )
+        gigaflops = n * (n + 1) * d / 1e9
+        table.append(
+            {"n": n, "d": d}
+            | {f"{name}_means": seconds / best["mean"] for name, seconds in best.items() if name != "mean"}
+            | {"product_gflop_per_second": 2 * n * n * d / 1e9 / best["one product"]}
+            | {"least_gram_means_at_that_rate": gigaflops / (2 * n * n * d / 1e9 / best["one product"]) / best["mean"]}
+        )
+    return table
+
+
+def coordinate_rules() -> Table:
+    """Coordinate rules in means: torch's own, ours in plain torch, ours compiled."""
+    rows = sample(32, LENET)
+    table: Table = []
+    ours: list[Aggregator] = [CoordinateMedian(), TrimmedMean(n_bad=6), MeanAroundMedian(n_bad=6)]
+    for rule in ours:
+        row: dict[str, Any] = {"rule": rules.format(rule)}
+        for mode in ("never", "always"):
+            os.environ["HOLDFAST_COMPILE"] = mode
+            rule(rows)  # compiles, if it may
+            best = interleaved({"mean": lambda: rows.mean(0), "ours": lambda rule=rule: rule(rows)}, n_rounds=5)  # type: ignore[misc]
+            row["plain_means" if mode == "never" else "compiled_means"] = best["ours"] / best["mean"]
+        table.append(row)
+    os.environ["HOLDFAST_COMPILE"] = "auto"
+    best = interleaved({"mean": lambda: rows.mean(0), "torch.median": lambda: rows.median(0)}, n_rounds=2)
+    table.append({"rule": "torch.median (lower of the two middle values)", "plain_means": best["torch.median"] / best["mean"]})
+    return table
+
+
+def against_byzfl() -> Table:
+    """Every rule that byzfl has too, at the same setting."""
+    rows = sample(32, LENET)
+    theirs, before = peers.byzfl("aggregators"), peers.byzfl("preaggregators")
+
+    def after(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda given: second(first(given))
+
+    pairs: dict[str, Callable[[Tensor], Tensor]] = {
+        "coordinate-median": theirs.Median(),
+        "trimmed-mean(n_bad=6)": theirs.TrMean(f=6),
+        "mean-around-median(n_bad=6)": theirs.Meamed(f=6),
+        "geometric-median": theirs.GeometricMedian(),
+        "krum(n_bad=6)": theirs.Krum(f=6),
+        "multi-krum(n_bad=6, n_selected=26)": theirs.MultiKrum(f=6),
+        "centered-clipping(radius=100.0, n_steps=1)": theirs.CenteredClipping(),
+        "minimum-diameter(n_bad=2)": theirs.MDA(f=2),
+        "covariance-filter(n_bad=6)": theirs.CAF(f=6),
+        "mixing(n_bad=6) | mean": after(before.NNM(f=6), theirs.Average()),
+        "mixing(n_bad=6) | geometric-median": after(before.NNM(f=6), theirs.GeometricMedian()),
+        "bucketing(bucket_size=2) | mean": after(before.Bucketing(s=2), theirs.Average()),
+        "clipping(radius=2.0) | mean": after(before.Clipping(c=2.0), theirs.Average()),
+        "clipping(n_bad=6) | mean": after(before.ARC(f=6), theirs.Average()),
+    }
+    os.environ["HOLDFAST_COMPILE"] = "never"
+    table = []
+    for text, peer in pairs.items():
+        rule = rules.parse(text)
+        extras = {"generator": stream(0, "buckets")} if "generator" in rule.needs else {}
+        copy = rows.clone()  # byzfl's clipping changes its input
+        best = interleaved(
+            {
+                "mean": lambda: rows.mean(0),
+                "ours": lambda rule=rule, extras=extras: rule(rows, **extras),  # type: ignore[misc]
+                "theirs": lambda peer=peer, copy=copy: peer(copy),  # type: ignore[misc]
+            },
+            n_rounds=2,
+        )
+        table.append(
+            {
+                "rule": text,
+                "holdfast_ms": 1e3 * best["ours"],
+                "holdfast_means": best["ours"] / best["mean"],
+                "byzfl_ms": 1e3 * best["theirs"],
+                "byzfl_times_ours": best["theirs"] / best["ours"],
+            }
+        )
+    os.environ["HOLDFAST_COMPILE"] = "auto"
+    return table
+
+
+def memory() -> Table:
+    """Peak memory of each rule beyond the rows, in shares of the rows; the output itself is one n-th of them."""
+    texts = [
+        "mean", "geometric-median", "medoid", "krum(n_bad=2)", "multi-krum(n_bad=2)", "centered-clipping(radius=9.0)",
+        "norm-filter(n_bad=2)", "spectral-filter(n_bad=2)", "covariance-filter", "mixing(n_bad=2) | geometric-median",
+        "coordinate-median", "trimmed-mean(n_bad=2)",
+    ]  # fmt: skip
+    table = []
+    for n, d in SHAPES:
+        rows = sample(n, d)
+        output = 4 * d
+        for text in texts:
+            rule = rules.parse(text)
+            rule(rows[:, :100_000])  # libraries allocate their own buffers at first use
+            extra = min(extra_bytes(lambda rule=rule, rows=rows: rule(rows)) for _ in range(2))  # type: ignore[misc]
+            table.append({"n": n, "d": d, "rule": text, "extra_share_of_rows": max(0.0, extra - output) / (4 * n * d)})
+    return table
+
+
+def crossover() -> Table:
+    """The two ways to a geometric median over n, in means: where the solver should change from one to the other."""
+    table = []
+    for n in (16, 32, 48, 64, 80, 96, 128, 192, 256, 512):
+        rows = sample(n, 40_000_000 // n)
+        dense = DenseRows(rows)
+
+        def by_gram(dense: DenseRows = dense) -> Tensor:
+            return dense.combine(geometric_median(dense.gram()).weights)
+
+        def by_sweeps(dense: DenseRows = dense) -> object:
+            return streaming_geometric_median(dense)
+
+        weights, out = torch.full((n,), 1 / n, dtype=torch.float64), torch.empty(rows.shape[1])
+        best = interleaved(
+            {
+                "mean": lambda rows=rows: rows.mean(0),  # type: ignore[misc]
+                "gram": by_gram,
+                "sweeps": by_sweeps,
+                "sweep": lambda dense=dense, weights=weights, out=out: dense.sweep(weights, out),  # type: ignore[misc]
+            },
+            n_rounds=4,
+        )
+        table.append(
+            {
+                "n": n,
+                "d": rows.shape[1],
+                "gram_means": best["gram"] / best["mean"],
+                "sweeps_means": best["sweeps"] / best["mean"],
+                "rows_per_sweep": n * best["sweep"] / best["gram"],
+                "certified_by_sweeps": by_sweeps() is not None,
+            }
+        )
+    return table
+
+
+TABLES: dict[str, Callable[[], Table]] = {
+    "geometric_medians": geometric_medians,
+    "where_the_time_goes": where_the_time_goes,
+    "coordinate_rules": coordinate_rules,
+    "against_byzfl": against_byzfl,
+    "memory": memory,
+    "crossover": crossover,
+}
