@@ -18,7 +18,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Any]] = {
     "transposed": lambda rows: rows.T.contiguous().T,
     "strided": lambda rows: torch.stack([rows, rows], dim=2)[:, :, 0],
     "expanded": lambda rows: rows[:1].expand(len(rows), -1),
-    "list": lambda rows: [rows[:, :5], rows[:, 5:6].squeeze(1), rows[:, 6:].unflatten(1, (-1, 1))],
+    "list": lambda rows: [rows[:, :5], rows[:, 5:6].squeeze(1), rows[:, 6:, None]],
     "channels last": lambda rows: [
         rows[:, :24].reshape(len(rows), 2, 3, 2, 2).permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3),
         rows[:, 24:],

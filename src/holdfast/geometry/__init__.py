@@ -5,6 +5,7 @@ from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._kernels import working_dtype
+from holdfast.geometry._measure import Measurable, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
 from holdfast.geometry._principal import principal_scores
@@ -15,12 +16,14 @@ from holdfast.geometry._streaming_median import pays_to_stream, streaming_geomet
 __all__ = [
     "DenseRows",
     "Gram",
+    "Measurable",
     "MixedRows",
     "Outcome",
     "Rows",
     "Solution",
     "geometric_median",
     "half_weight_radius",
+    "measure",
     "median",
     "most_central",
     "order_statistics",

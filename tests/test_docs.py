@@ -1,0 +1,36 @@
+"""Documentation is complete: every public name is on its page, every link leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast import aggregators
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("name", aggregators.__all__)
+def test_every_public_name_is_on_the_page_of_rules(name: str) -> None:
+    assert f"`{name}`" in (ROOT / "docs" / "rules.md").read_text()
+
+
+@pytest.mark.parametrize("name", aggregators.rules.names)
+def test_every_short_name_is_on_the_page_of_rules(name: str) -> None:
+    assert re.search(rf"`{name}(\(.*\))?`", (ROOT / "docs" / "rules.md").read_text())
+
+
+@pytest.mark.parametrize("name", aggregators.rules.names)
+def test_every_rule_states_its_formula_cost_and_example(name: str) -> None:
+    text = " ".join((aggregators.rules[name].__doc__ or "").split())
+    assert ">>> " in text
+    assert "eads the data" in text or "Gram space" in text or "neither family" in text
+    assert "Reference: " in text or name in ("mean", "norm-trim")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
