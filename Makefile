@@ -17,9 +17,9 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(VENV)/.peers: $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check '.[bench]' --no-deps --editable .
-	$(BIN)/pip install --quiet --disable-pip-version-check geom-median==0.1.0 byzfl==0.0.11
+# The peers alone: byzfl would ask for torchvision, which it needs for its data sets, not for its rules.
+$(VENV)/.peers: $(VENV)/.installed benchmarks/peers.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers.txt
 	@touch $@
 
 run: setup

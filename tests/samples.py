@@ -13,7 +13,7 @@ HOSTILE: dict[str, Callable[[Tensor], Tensor]] = {
     "inf": lambda rows: torch.full_like(rows, float("inf")),
     "minus inf": lambda rows: torch.full_like(rows, float("-inf")),
     "1e30": lambda rows: 1e30 * rows,
-    "1e30 aligned": lambda rows: torch.full_like(rows, 1e30),
+    "1e30 aligned": lambda rows: torch.full_like(rows, 1.0, dtype=torch.float64).mul(1e30).to(rows),
     "growing": lambda rows: rows * (10.0 ** (3.0 + 4.0 * torch.arange(len(rows)))).to(rows)[:, None],
     "1e-30": lambda rows: 1e-30 * rows,
     "minus 100": lambda rows: -100 * rows,

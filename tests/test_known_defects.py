@@ -113,3 +113,13 @@ def test_the_median_of_wide_rows_works() -> None:
     vector = CoordinateMedian()(rows)
     assert vector[-1] == 1
     assert vector[:-1].abs().max() == 0
+
+
+def test_weights_that_clients_report_count_only_as_weights() -> None:
+    """One client that claims most of the examples is the majority by weight; capped to its share of rows it is one of nine."""
+    rows = gaussian(9, 20)
+    rows[0] = 1e6
+    claimed = torch.tensor([1e9] + [100.0] * 8)
+    assert float(GeometricMedian()(rows, row_weights=claimed).norm()) > 1e5
+    capped = claimed.clamp(max=2 * float(claimed.median()))
+    assert float(GeometricMedian()(rows, row_weights=capped).norm()) < 10

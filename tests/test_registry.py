@@ -40,6 +40,7 @@ def test_defaults_are_left_out() -> None:
         ("krum(n_bad=2)(3)", r"`krum` must have arguments of the form name=value"),
         ("krum(n_bad=__import__('os'))", r"`krum` must have arguments of the form name=value"),
         ("krum(**{'n_bad': 2})", r"`krum` must have arguments of the form name=value"),
+        ("krum(n_bad=1, n_bad=2)", r"`krum` must have arguments of the form name=value"),
         ("krum(n_byz=2)", r"`krum` must be given n_bad, got 'n_byz'\."),
         ("mean(x=1)", r"`mean` must be given no arguments, got 'x'\."),
         ("krum(n_bad=-1)", r"`n_bad` must be a whole number of at least 0, got -1\."),
@@ -62,7 +63,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         rules.from_json({"name": "x"})
 
 
-@pytest.mark.parametrize("data", [3, None, "krum", [], {"n_bad": 2}])
+@pytest.mark.parametrize("data", [3, None, "krum", [], {"n_bad": 2}, {"name": 3}, {"name": ["krum"]}])
 def test_json_of_a_wrong_kind(data: Any) -> None:
     with pytest.raises(ValueError, match=r"`rule` must be a mapping with a 'name'"):
         rules.from_json(data)

@@ -55,8 +55,12 @@ def check_one_of(first: str, first_value: object, second: str, second_value: obj
         raise ValueError(f"Exactly one of `{first}` and `{second}` must be given, got {what}.")
 
 
-def check_rows(tensors: Sequence[Tensor]) -> None:
-    """Dense real floating tensors [n, ...] that agree on n, dtype and device, with n and d above zero."""
+def check_rows(tensors: object) -> list[Tensor]:
+    """One tensor or a list of them, dense, real and floating, [n, ...] with equal n, dtype and device, n and d above zero."""
+    if isinstance(tensors, Tensor):
+        tensors = [tensors]
+    if not isinstance(tensors, Sequence) or isinstance(tensors, str):
+        raise failure("rows", "be a tensor [n, d] or a list of tensors [n, ...]", type(tensors).__name__)
     if not tensors:
         raise failure("rows", "hold at least one tensor", "an empty list")
     first = tensors[0]
@@ -73,6 +77,7 @@ def check_rows(tensors: Sequence[Tensor]) -> None:
         raise failure("rows", "have at least 1 row", tuple(first.shape))
     if sum(tensor[0].numel() for tensor in tensors) == 0:
         raise failure("rows", "have at least 1 column", tuple(first.shape))
+    return list(tensors)
 
 
 def _check_row_tensor(tensor: object) -> None:
@@ -80,7 +85,7 @@ def _check_row_tensor(tensor: object) -> None:
         raise failure("rows", "be a tensor [n, d] or a list of tensors [n, ...]", type(tensor).__name__)
     if tensor.layout is not torch.strided:
         raise failure("rows", "be dense (call .to_dense() first)", tensor.layout)
-    if not tensor.is_floating_point():
+    if tensor.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         raise failure("rows", "be real floating point (float64, float32, bfloat16 or float16)", tensor.dtype)
     if tensor.ndim == 0:
         raise failure("rows", "have a first dimension that counts the rows", "a scalar")
@@ -103,7 +108,10 @@ def check_finite_majority(finite: Tensor) -> None:
 
 def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
     """[n] finite weights, none negative, not all zero; returned as float64 on the CPU with sum 1."""
-    weights = torch.as_tensor(row_weights).detach().to(device="cpu", dtype=torch.float64)
+    if not isinstance(row_weights, Tensor) or row_weights.is_complex():
+        kind = row_weights.dtype if isinstance(row_weights, Tensor) else type(row_weights).__name__
+        raise failure("row_weights", "be a tensor of real numbers", kind)
+    weights = row_weights.detach().to(device="cpu", dtype=torch.float64)
     if weights.shape != (n,):
         raise failure("row_weights", f"have shape ({n},), one weight a row", tuple(weights.shape))
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
@@ -115,10 +123,16 @@ def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
     return weights / weights.sum()
 
 
+def check_generator(generator: object) -> None:
+    """A source of random numbers."""
+    if not isinstance(generator, torch.Generator):
+        raise failure("generator", "be a torch.Generator", type(generator).__name__)
+
+
 def check_vector(name: str, vector: object, d: int) -> None:
     """A dense floating tensor [d]."""
     if not isinstance(vector, Tensor) or not vector.is_floating_point():
-        raise failure(name, "be a floating tensor", type(vector).__name__)
+        raise failure(name, "be a floating tensor", vector.dtype if isinstance(vector, Tensor) else type(vector).__name__)
     if vector.shape != (d,):
         raise failure(name, f"have shape ({d},), as the rows have columns", tuple(vector.shape))
 

@@ -49,7 +49,7 @@ class ColumnKernel:
         if self._should_compile():
             self._compile(chunk)
         if self._compiled is not None:
-            return self._compiled(_padded(chunk))[: chunk.shape[1]].clone()
+            return self._compiled(_padded(chunk))[: chunk.shape[1]]
         started = time.perf_counter()
         result = self._function(chunk)
         self._plain_seconds += time.perf_counter() - started

@@ -90,7 +90,7 @@ class Registry(Generic[T]):
 
     def from_json(self, data: Mapping[str, Any]) -> T:
         """The object that :meth:`to_json` described."""
-        if not isinstance(data, Mapping) or "name" not in data:
+        if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
             raise ValueError(f"`{self._kind}` must be a mapping with a 'name', got {data!r}.")
         member = self[data["name"]]
         arguments = {key: value for key, value in data.items() if key != "name"}
@@ -124,9 +124,9 @@ def _arguments(text: str) -> dict[str, Any]:
     call = ast.parse(f"f({text})", mode="eval").body
     if not isinstance(call, ast.Call) or call.args:
         raise ValueError(text)
-    values = {}
+    values: dict[str, Any] = {}
     for word in call.keywords:
-        if word.arg is None:
+        if word.arg is None or word.arg in values:
             raise ValueError(text)
         is_word = isinstance(word.value, ast.Name) and word.value.id in _WORDS
         values[word.arg] = _WORDS[ast.unparse(word.value)] if is_word else ast.literal_eval(word.value)

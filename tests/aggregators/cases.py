@@ -24,6 +24,11 @@ def trusted(honest: Tensor) -> dict[str, Any]:
     return {"reference": 2 * honest.double().mean(0).to(honest)}
 
 
+def previous(honest: Tensor) -> dict[str, Any]:
+    """A previous direction near the honest rows."""
+    return {"reference": honest.double().mean(0).to(honest) + 0.1 * honest.double().std(0, correction=0).to(honest)}
+
+
 def descent(honest: Tensor) -> dict[str, Any]:
     """How much half the squared distance from the honest mean falls by a direction: a trusted quadratic loss."""
     mean = honest.double().mean(0)
@@ -74,12 +79,13 @@ CASES = [
         "centered-clipping(radius=10.0)",
         {"translation": "starts from a fixed point", "scale": FIXED_RADIUS},
     ),
+    Case("centered-clipping(radius=3.0)", {"scale": FIXED_RADIUS}, extras=previous),
     Case("norm-filter(n_bad=7)", {"translation": FROM_ORIGIN}),
     Case("norm-filter(bad_fraction=0.2)", {"translation": FROM_ORIGIN}),
     Case("norm-trim(bad_fraction=0.2)", {"translation": FROM_ORIGIN}),
     Case("spectral-filter(n_bad=7)"),
     Case("spectral-filter(n_bad=5, sigma=1.5)", {"scale": FIXED_SIGMA}),
-    Case("resilience-filter(sigma=0.6)", {"scale": FIXED_SIGMA}),
+    Case("resilience-filter(sigma=1.2)", {"scale": FIXED_SIGMA}),
     Case("covariance-filter"),
     Case("covariance-filter(n_bad=4)"),
     Case("radius-filter"),

@@ -13,6 +13,7 @@ from holdfast.aggregators import (
     CoordinateMedian,
     GeometricMedian,
     Krum,
+    MajorityVote,
     Mean,
     NormClipping,
     NormFilter,
@@ -42,6 +43,8 @@ ROWS = gaussian(5, 4)
         ([], r"`rows` must hold at least one tensor, got an empty list\."),
         ([torch.ones(3, 2), torch.ones(4, 2)], r"agree on the number of rows \(the first tensor has 3\), got 4\."),
         ([torch.ones(3, 2), torch.ones(3, 2).double()], r"agree on the dtype"),
+        (None, r"`rows` must be a tensor \[n, d\] or a list of tensors \[n, \.\.\.\], got NoneType\."),
+        (torch.ones(3, 4).to(torch.float8_e4m3fn), r"`rows` must be real floating point"),
         ([[1.0, 2.0]], r"`rows` must be a tensor \[n, d\] or a list of tensors \[n, \.\.\.\], got list\."),
     ],
 )
@@ -163,3 +166,27 @@ def test_parameters_without_entries_are_fine() -> None:
     parts = [torch.ones(3, 0), gaussian(3, 2, 4)]
     assert DenseRows(parts).d == 2
     assert GeometricMedian()(parts).shape == (2,)
+
+
+def test_wrong_kinds_of_what_comes_with_the_call() -> None:
+    rule = Bucketing(bucket_size=2, aggregator=Mean())
+    with pytest.raises(ValueError, match=r"`generator` must be a torch\.Generator, got int\."):
+        rule(ROWS, generator=cast(Any, 3))
+    with pytest.raises(ValueError, match=r"`row_weights` must be a tensor of real numbers, got str\."):
+        Mean()(ROWS, row_weights=cast(Any, "a"))
+    with pytest.raises(ValueError, match=r"`row_weights` must be a tensor of real numbers, got torch\.complex64\."):
+        Mean()(ROWS, row_weights=torch.ones(5, dtype=torch.complex64))
+    with pytest.raises(ValueError, match=r"`reference` must be a floating tensor, got torch\.int64\."):
+        TrustedReference()(ROWS, reference=torch.ones(4, dtype=torch.int64))
+
+
+def test_wrappers_refuse_a_rule_that_depends_on_the_order_of_rows() -> None:
+    with pytest.raises(
+        ValueError, match=r"`aggregator` must not depend on the order of rows, which wrappers do not keep, got Major"
+    ):
+        NormClipping(radius=1.0, aggregator=MajorityVote(group_size=3))
+
+
+def test_a_rule_resists_nothing_where_it_is_not_defined() -> None:
+    assert Krum(n_bad=6).n_resisted(3) == 0
+    assert Krum(n_bad=6).n_resisted(15) == 6

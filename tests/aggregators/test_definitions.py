@@ -278,3 +278,19 @@ def test_bucketing_hands_row_weights_on() -> None:
     rule = Bucketing(bucket_size=2, aggregator=Mean())
     weighted = (weights.double() @ rows) / weights.sum()
     assert_close(rule(rows, row_weights=weights, generator=stream(1, "buckets")), weighted)
+
+
+def test_majority_vote_leaves_out_a_group_that_agrees_on_nan() -> None:
+    rows = gaussian(5, 4).repeat_interleave(3, dim=0)
+    rows[3:6] = float("nan")
+    result = MajorityVote(group_size=3).aggregate(rows)
+    torch.testing.assert_close(result.vector, rows[[0, 6, 9, 12]].mean(0))
+    assert result.rejected.tolist() == [False] * 3 + [True] * 3 + [False] * 9
+
+
+def test_weighted_norm_rules_drop_by_weight() -> None:
+    rows = torch.tensor([[3.0], [-1.0], [2.0], [-50.0], [4.0]])
+    weights = torch.tensor([1.0, 1.0, 1.0, 3.0, 4.0])
+    assert NormFilter(bad_fraction=0.3)(rows, row_weights=weights).tolist() == [pytest.approx(20 / 7)]
+    assert NormFilter(bad_fraction=0.2).aggregate(rows, row_weights=weights).rejected.sum() == 0
+    assert NormTrim(bad_fraction=0.3).aggregate(rows, row_weights=weights).rejected.tolist() == [True, True, True, True, False]

@@ -1,7 +1,7 @@
 """Rules that turn rows [n, d], some of them bad, into one vector [d]."""
 
 from holdfast._registry import Registry
-from holdfast.aggregators._aggregator import Aggregate, Aggregator
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._bucketing import Bucketing
 from holdfast.aggregators._bulyan import Bulyan
 from holdfast.aggregators._centered_clipping import CenteredClipping
@@ -40,6 +40,7 @@ __all__ = [
     "CoordinateMedian",
     "CovarianceFilter",
     "GeometricMedian",
+    "Given",
     "GramAggregator",
     "Krum",
     "MajorityVote",

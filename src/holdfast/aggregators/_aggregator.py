@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_enough_rows, check_row_weights, check_vector, failure
+from holdfast._checks import check_enough_rows, check_generator, check_row_weights, check_vector, failure
 from holdfast._typing import Score, TensorOrTensors
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import DenseRows, Outcome, Rows
@@ -25,6 +25,7 @@ class Aggregate:
         outcome: why the solver stopped.
         gap: certified relative distance from the optimum; None for rules that do not optimise.
         steps: iterations that the solver made.
+        reference_weight: coefficient of the call's `reference` in the vector, for rules that start from one.
     """
 
     vector: Tensor
@@ -33,6 +34,7 @@ class Aggregate:
     outcome: Outcome = Outcome.CLOSED_FORM
     gap: float | None = None
     steps: int = 0
+    reference_weight: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +84,13 @@ class Aggregator(ABC):
     def n_needed(self) -> int:
         """The smallest number of rows the rule is defined for."""
 
-    @abstractmethod
     def n_resisted(self, n: int) -> int:
         """The largest number of arbitrarily bad rows among `n` that cannot carry the result away."""
+        return self._n_resisted(n) if n >= self.n_needed else 0
+
+    @abstractmethod
+    def _n_resisted(self, n: int) -> int:
+        """The same for an `n` that the rule is defined for."""
 
     @property
     @abstractmethod
@@ -158,6 +164,8 @@ class Aggregator(ABC):
             check_vector("reference", reference, rows.d)
         if score is not None and not callable(score):
             raise failure("score", "be a function of a direction", type(score).__name__)
+        if generator is not None:
+            check_generator(generator)
         weights = None if row_weights is None else _none_if_equal(check_row_weights(row_weights, rows.n))
         return Given(weights, reference, score, generator)
 

@@ -5,10 +5,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_instance
+from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Aggregator, Given
-from holdfast.aggregators._traits import GENERATOR
-from holdfast.aggregators._wrapper import Wrapper
+from holdfast.aggregators._call_arguments import GENERATOR
+from holdfast.aggregators._wrapper import Wrapper, check_wrappable
 from holdfast.geometry import Gram
 
 
@@ -18,7 +18,7 @@ class Bucketing(Wrapper):
     r"""Shuffles the rows, averages them in buckets of `bucket_size`, and hands the bucket means to `aggregator`.
 
     The call's `generator` draws the permutation. `row_weights` weigh the rows within a bucket, and a bucket by their sum. A bad row
-    spoils its whole bucket, so with s the bucket size it resists what `aggregator` resists among :math:`\lceil n / s \rceil`
+    spoils the whole weight of its bucket, so with s the bucket size it resists what `aggregator` resists among :math:`\lceil n / s \rceil`
     rows. The order of rows matters only through the draw. In Gram space it costs one n x n product.
 
     Reference: Karimireddy, He and Jaggi, *Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing* (ICLR 2022),
@@ -38,7 +38,7 @@ class Bucketing(Wrapper):
     _own_needs = GENERATOR
 
     def __post_init__(self) -> None:
-        check_instance("aggregator", self.aggregator, Aggregator)
+        check_wrappable(self.aggregator)
         check_count("bucket_size", self.bucket_size, at_least=1)
 
     @property
@@ -49,7 +49,7 @@ class Bucketing(Wrapper):
     def n_needed(self) -> int:
         return (self.aggregator.n_needed - 1) * self.bucket_size + 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.aggregator.n_resisted(ceil(n / self.bucket_size))
 
     def _mix(self, gram: Gram, given: Given) -> tuple[Tensor, Tensor | None]:

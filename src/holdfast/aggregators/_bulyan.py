@@ -7,10 +7,10 @@ from torch import Tensor
 from holdfast._checks import check_count
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._krum import krum_scores
 from holdfast.aggregators._mean_around_median import mean_around_median
-from holdfast.aggregators._traits import NOTHING
-from holdfast.geometry import Rows, working_dtype
+from holdfast.geometry import Rows
 
 
 @final
@@ -43,7 +43,7 @@ class Bulyan(Aggregator):
     def n_needed(self) -> int:
         return 4 * self.n_bad + 3
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
@@ -51,11 +51,8 @@ class Bulyan(Aggregator):
         n_bad = gram.n_bad_left(self.n_bad)
         n_chosen = gram.n - 2 * n_bad
         chosen = gram.kept[_choose(gram.squared_distances, n_chosen, n_bad)]
-        picked = rows.keep(chosen)
-        vector = torch.empty(rows.d, dtype=rows.dtype, device=rows.device)
-        for start, chunk in picked.chunks(WIDTH):
-            values = chunk.to(working_dtype(rows.dtype))
-            vector[start : start + chunk.shape[1]] = mean_around_median(values, max(1, n_chosen - 2 * n_bad))
+        n_near = max(1, n_chosen - 2 * n_bad)
+        vector, _ = rows.keep(chosen).map_columns(lambda chunk: mean_around_median(chunk, n_near), WIDTH)
         rejected = torch.ones(rows.n, dtype=torch.bool).index_fill_(0, chosen, False)
         return Aggregate(vector, None, rejected)
 

@@ -5,9 +5,9 @@ import torch
 
 from holdfast._checks import check_count, check_positive
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, REFERENCE, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._traits import NOTHING, REFERENCE, ROW_WEIGHTS
-from holdfast.geometry import Gram, Outcome, Solution
+from holdfast.geometry import Gram, Outcome, Solution, distances_from
 
 
 @final
@@ -42,7 +42,7 @@ class CenteredClipping(GramAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
@@ -52,8 +52,7 @@ class CenteredClipping(GramAggregator):
         shares = given.weights_of(gram.n)
         weights = torch.zeros_like(shares)  # of g_i - start
         for _ in range(self.n_steps):
-            image = products @ weights
-            distances = (products.diagonal() - 2 * image + weights @ image).clamp(min=0).sqrt()
+            distances = distances_from(products, weights)
             pulls = shares * (radius / distances).clamp(max=1.0).nan_to_num(1.0)
             weights = weights * (1 - pulls.sum()) + pulls
         return Solution(weights, Outcome.FINISHED, self.n_steps, reference_weight=1 - float(weights.sum()))

@@ -5,8 +5,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
 from holdfast.geometry import median
 
 
@@ -34,7 +34,7 @@ class CoordinateMedian(CoordinateAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -51,4 +51,4 @@ def _weighted_median(chunk: Tensor, row_weights: Tensor) -> Tensor:
     low = (reached < 0.5 - rounding).sum(0).clamp(max=last)
     high = (reached <= 0.5 + rounding).sum(0).clamp(max=last)
     middle = torch.stack([low, high])
-    return 0.5 * values.gather(0, middle).sum(0)
+    return (0.5 * values.gather(0, middle)).sum(0)  # halved first: the sum of two large values may overflow

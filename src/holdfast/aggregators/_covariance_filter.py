@@ -6,8 +6,8 @@ import torch
 
 from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
 from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 
 
@@ -44,7 +44,7 @@ class CovarianceFilter(GramAggregator):
     def n_needed(self) -> int:
         return 1 if self.n_bad is None else 2 * self.n_bad + 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2 if self.n_bad is None else self.n_bad
 
     def _solve(self, gram: Gram, given: Given) -> Solution:

@@ -4,15 +4,15 @@ from typing import final
 import torch
 
 from holdfast._checks import check_count, check_positive
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._gram_aggregator import combined
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
-from holdfast.geometry import DenseRows, Rows, geometric_median, pays_to_stream, streaming_geometric_median
+from holdfast.aggregators._aggregator import Aggregate, Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.geometry import DenseRows, Gram, Rows, Solution, geometric_median, pays_to_stream, streaming_geometric_median
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GeometricMedian(Aggregator):
+class GeometricMedian(GramAggregator):
     r"""The point with the least sum of distances to the rows (the paper's GmD), certified.
 
     :math:`\arg\min_y \sum_i \eta_i \|g_i - y\|` with `row_weights` :math:`\eta_i`. `gap` in the result bounds how far the
@@ -45,21 +45,18 @@ class GeometricMedian(Aggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        if isinstance(rows, DenseRows) and pays_to_stream(rows):
-            found = streaming_geometric_median(rows, row_weights=given.row_weights, tolerance=self.tolerance)
-            if found is not None:
-                solution, vector = found
-                nothing = torch.zeros(rows.n, dtype=torch.bool)
-                return Aggregate(vector, solution.weights, nothing, solution.outcome, solution.gap, solution.steps)
-        gram = rows.gram()
-        solution = geometric_median(
-            gram,
-            row_weights=given.for_rows(gram.kept).row_weights,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-        )
-        return combined(rows, gram, solution, given)
+    def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
+        if not isinstance(rows, DenseRows) or not pays_to_stream(rows):
+            return None
+        found = streaming_geometric_median(rows, row_weights=given.row_weights, tolerance=self.tolerance)
+        if found is None:
+            return None
+        solution, vector = found
+        nothing = torch.zeros(rows.n, dtype=torch.bool)
+        return Aggregate(vector, solution.weights, nothing, solution.outcome, solution.gap, solution.steps)
+
+    def _solve(self, gram: Gram, given: Given) -> Solution:
+        return geometric_median(gram, row_weights=given.row_weights, tolerance=self.tolerance, max_steps=self.max_steps)

@@ -1,13 +1,13 @@
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
 from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._traits import NOTHING
+from holdfast.aggregators._weights import one_hot
 from holdfast.geometry import Gram, Solution
 
 
@@ -40,7 +40,7 @@ class Krum(GramAggregator):
     def n_needed(self) -> int:
         return 2 * self.n_bad + 3
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
@@ -53,13 +53,3 @@ def krum_scores(squared_distances: Tensor, n_bad: int) -> Tensor:
     n_neighbours = max(1, len(squared_distances) - n_bad - 2)
     ordered = squared_distances.sort(dim=1).values
     return ordered[:, 1 : 1 + n_neighbours].sum(1)  # the first is the row itself, at distance zero
-
-
-def one_hot(index: int, n: int) -> Tensor:
-    """[n] all weight on one row."""
-    return torch.zeros(n, dtype=torch.float64).index_fill_(0, torch.tensor([index]), 1.0)
-
-
-def equal_weights(indices: Tensor, n: int) -> Tensor:
-    """[n] equal weights on the rows at `indices`."""
-    return torch.zeros(n, dtype=torch.float64).index_fill_(0, indices, 1.0 / len(indices))

@@ -7,8 +7,8 @@ from torch import Tensor
 from holdfast._checks import check_count, check_finite_majority, failure
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._krum import equal_weights
-from holdfast.aggregators._traits import NOTHING
+from holdfast.aggregators._call_arguments import NOTHING
+from holdfast.aggregators._weights import equal_weights
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Rows
 
@@ -28,7 +28,7 @@ class MajorityVote(Aggregator):
     Rows :math:`1 \dots r`, :math:`r + 1 \dots 2r` and so on, with r the `group_size`, are the same gradient computed r times. In each group
     the row that more than half of its members equal is taken; the result is the mean of these. Recovers the mean of the true
     gradients exactly while at most :math:`s = (r - 1) / 2` rows of each group are bad, so `n_resisted` is s (they may all sit in one group).
-    A group without a majority has no answer and raises :class:`~holdfast.errors.NoMajorityError`. The order of rows matters: it
+    Groups that agree on a row that is not finite are left out. A group without a majority has no answer and raises :class:`~holdfast.errors.NoMajorityError`. The order of rows matters: it
     makes the groups. It belongs to neither family: rows are compared, not measured.
 
     Reference: Chen et al., *DRACO: Byzantine-resilient Distributed Training via Redundant Gradients* (ICML 2018), Section 4.1
@@ -54,7 +54,7 @@ class MajorityVote(Aggregator):
     def n_needed(self) -> int:
         return self.group_size
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (self.group_size - 1) // 2
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
@@ -70,10 +70,11 @@ class MajorityVote(Aggregator):
             )
         groups = torch.arange(len(equal))
         winners = groups * self.group_size + votes.indices
-        check_finite_majority(rows.keep(winners).finite())
-        agreeing = equal[groups, votes.indices]
-        weights = agreeing.double() / agreeing.sum(1, keepdim=True) / len(equal)
-        return Aggregate(rows.combine(equal_weights(winners, rows.n)), weights.flatten(), ~agreeing.flatten())
+        finite = rows.keep(winners).finite()
+        check_finite_majority(finite)
+        agreeing = equal[groups, votes.indices] & finite[:, None]
+        weights = agreeing.double() / agreeing.sum(1, keepdim=True).clamp(min=1) / finite.sum()
+        return Aggregate(rows.combine(equal_weights(winners[finite], rows.n)), weights.flatten(), ~agreeing.flatten())
 
     def _equal(self, rows: Rows) -> Tensor:
         """[groups, size, size] which members of a group are equal in every bit."""

@@ -5,7 +5,7 @@ import torch
 
 from holdfast._checks import check_finite_majority
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.geometry import Rows
 
 
@@ -30,7 +30,7 @@ class Mean(Aggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return 0
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from holdfast._checks import check_count
+from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
-from holdfast.aggregators._traits import NOTHING
 from holdfast.geometry import median, order_statistics
 
 
@@ -39,7 +39,7 @@ class MeanAroundMedian(CoordinateAggregator):
     def n_needed(self) -> int:
         return 2 * self.n_bad + 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:

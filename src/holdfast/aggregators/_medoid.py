@@ -1,14 +1,13 @@
 from dataclasses import dataclass
 from typing import final
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._krum import one_hot
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
-from holdfast.geometry import Gram, Solution, half_weight_radius, most_central
+import torch
 
-FAR = 1e5
-"""Distances beyond this many usual ones count as this many."""
+from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._weights import one_hot
+from holdfast.geometry import FAR, Gram, Solution, half_weight_radius, most_central
 
 
 @final
@@ -35,7 +34,7 @@ class Medoid(GramAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
@@ -43,7 +42,12 @@ class Medoid(GramAggregator):
         centre = most_central(gram.distances, weights)
         usual = half_weight_radius(gram.distances[centre], weights)
         if usual == 0.0:  # most of the weight stands on one point
-            return Solution(one_hot(centre, gram.n))
+            return _chosen(centre, gram.n)
         # Far rows add the same to every sum that matters, to rounding; uncapped they would swallow the differences.
         capped = gram.distances.clamp(max=FAR * usual)
-        return Solution(one_hot(int((capped @ weights).argmin()), gram.n))
+        return _chosen(int((capped @ weights).argmin()), gram.n)
+
+
+def _chosen(index: int, n: int) -> Solution:
+    """All weight on one row, without blame for the others: they decided which."""
+    return Solution(one_hot(index, n), rejected=torch.zeros(n, dtype=torch.bool))

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from holdfast._checks import check_count, failure
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._krum import equal_weights
-from holdfast.aggregators._traits import NOTHING
+from holdfast.aggregators._weights import equal_weights
 from holdfast.geometry import Gram, Solution
 
 MOST_SUBSETS = 200_000
@@ -47,7 +47,7 @@ class MinimumDiameter(GramAggregator):
     def n_needed(self) -> int:
         return 2 * self.n_bad + 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
     def _solve(self, gram: Gram, given: Given) -> Solution:

@@ -3,9 +3,10 @@ from typing import final
 
 from holdfast._checks import check_count, failure
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._krum import equal_weights, krum_scores
-from holdfast.aggregators._traits import NOTHING
+from holdfast.aggregators._krum import krum_scores
+from holdfast.aggregators._weights import equal_weights
 from holdfast.geometry import Gram, Solution
 
 
@@ -41,7 +42,7 @@ class MultiKrum(GramAggregator):
     def n_needed(self) -> int:
         return max(2 * self.n_bad + 3, (self.n_selected or 1) + self.n_bad)
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
     def _solve(self, gram: Gram, given: Given) -> Solution:

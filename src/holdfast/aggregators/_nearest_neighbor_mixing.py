@@ -4,10 +4,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_instance
+from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Aggregator, Given
-from holdfast.aggregators._traits import NOTHING
-from holdfast.aggregators._wrapper import Wrapper
+from holdfast.aggregators._call_arguments import NOTHING
+from holdfast.aggregators._wrapper import Wrapper, check_wrappable
 from holdfast.geometry import Gram
 
 
@@ -35,7 +35,7 @@ class NearestNeighborMixing(Wrapper):
     _own_needs = NOTHING
 
     def __post_init__(self) -> None:
-        check_instance("aggregator", self.aggregator, Aggregator)
+        check_wrappable(self.aggregator)
         check_count("n_bad", self.n_bad)
 
     @property
@@ -46,7 +46,7 @@ class NearestNeighborMixing(Wrapper):
     def n_needed(self) -> int:
         return max(2 * self.n_bad + 1, self.aggregator.n_needed)
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return min(self.n_bad, self.aggregator.n_resisted(n))
 
     def _mix(self, gram: Gram, given: Given) -> tuple[Tensor, Tensor | None]:

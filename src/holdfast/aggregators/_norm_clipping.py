@@ -5,10 +5,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_instance, check_one_of, check_positive
+from holdfast._checks import check_count, check_one_of, check_positive
 from holdfast.aggregators._aggregator import Aggregator, Given
-from holdfast.aggregators._traits import NOTHING
-from holdfast.aggregators._wrapper import Wrapper
+from holdfast.aggregators._call_arguments import NOTHING
+from holdfast.aggregators._wrapper import Wrapper, check_wrappable
 from holdfast.geometry import Gram
 
 
@@ -38,7 +38,7 @@ class NormClipping(Wrapper):
     _own_needs = NOTHING
 
     def __post_init__(self) -> None:
-        check_instance("aggregator", self.aggregator, Aggregator)
+        check_wrappable(self.aggregator)
         check_one_of("radius", self.radius, "n_bad", self.n_bad)
         if self.radius is not None:
             check_positive("radius", self.radius)
@@ -53,7 +53,7 @@ class NormClipping(Wrapper):
     def n_needed(self) -> int:
         return max(1 if self.n_bad is None else 2 * self.n_bad + 1, self.aggregator.n_needed)
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.aggregator.n_resisted(n)
 
     def _mix(self, gram: Gram, given: Given) -> tuple[Tensor, Tensor | None]:

@@ -1,13 +1,17 @@
 from dataclasses import dataclass
-from math import ceil
+from math import floor
 from typing import final
+
+from torch import Tensor
 
 from holdfast._checks import check_count, check_one_of, check_share
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._krum import equal_weights
-from holdfast.aggregators._traits import NOTHING
 from holdfast.geometry import Gram, Solution
+
+ROUNDING = 1e-9
+"""0.29 * 100 is 28.999999999999996."""
 
 
 @final
@@ -16,7 +20,7 @@ class NormFilter(GramAggregator):
     r"""The mean of the rows without those of largest norm.
 
     Drops `n_bad` rows, or keeps the :math:`\lceil (1 - \beta) n \rceil` shortest where :math:`\beta` is `bad_fraction`: give one of
-    the two. What is left of bad rows is no longer than an honest row, so the result is bounded against any minority that is
+    the two. With `row_weights` (and `bad_fraction`) it drops the longest rows that together weigh at most :math:`\beta`. What is left of bad rows is no longer than an honest row, so the result is bounded against any minority that is
     not larger than what is dropped. Norms are taken from the origin: the rule does not move with a shift of all rows. Reads the
     data once for the norms, and the kept rows again.
 
@@ -33,7 +37,6 @@ class NormFilter(GramAggregator):
     bad_fraction: float | None = None
 
     name = "norm-filter"
-    takes = NOTHING
     needs = NOTHING
 
     def __post_init__(self) -> None:
@@ -44,18 +47,28 @@ class NormFilter(GramAggregator):
             check_share("bad_fraction", self.bad_fraction, below=0.5)
 
     @property
+    def takes(self) -> frozenset[str]:
+        return NOTHING if self.bad_fraction is None else ROW_WEIGHTS
+
+    @property
     def n_needed(self) -> int:
         return 1 if self.n_bad is None else 2 * self.n_bad + 1
 
-    def n_resisted(self, n: int) -> int:
-        return self.n_bad if self.n_bad is not None else n - _n_kept(n, self.bad_fraction)
+    def _n_resisted(self, n: int) -> int:
+        return self.n_bad if self.n_bad is not None else floor((self.bad_fraction or 0.0) * n + ROUNDING)
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        n_dropped = gram.n_bad_left(self.n_resisted(gram.n + gram.n_lost))
-        shortest = gram.norms.argsort(stable=True)[: gram.n - n_dropped]
-        return Solution(equal_weights(shortest, gram.n))
+        shares = given.weights_of(gram.n)
+        order = gram.norms.argsort(descending=True, stable=True)
+        if given.row_weights is None:
+            n_dropped = gram.n_bad_left(self.n_resisted(gram.n + gram.n_lost))
+            longest = order[:n_dropped]
+        else:
+            longest = tail(shares, order, self.bad_fraction or 0.0)
+        weights = shares.index_fill(0, longest, 0.0)
+        return Solution(weights / weights.sum())
 
 
-def _n_kept(n: int, bad_fraction: float | None) -> int:
-    assert bad_fraction is not None
-    return ceil((1 - bad_fraction) * n - 1e-9)  # 0.8 * 10 is 8.000000000000002
+def tail(shares: Tensor, order: Tensor, fraction: float) -> Tensor:
+    """The rows that come first in `order`, as many as together weigh at most `fraction`."""
+    return order[shares[order].cumsum(0) <= fraction + ROUNDING]

@@ -4,9 +4,9 @@ from typing import final
 
 from holdfast._checks import check_share
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._krum import equal_weights
-from holdfast.aggregators._traits import NOTHING
+from holdfast.aggregators._norm_filter import ROUNDING, tail
 from holdfast.geometry import Gram, Solution
 
 
@@ -17,7 +17,8 @@ class NormTrim(GramAggregator):
 
     Drops the :math:`\lfloor \beta n \rfloor` rows of largest and as many of smallest norm, where :math:`\beta` is `bad_fraction`. This is
     how the BGMD paper words the trimmed mean of Yin et al. (its Related Work); their own rule works on coordinates and is
-    :class:`TrimmedMean`. Bounded against as many bad rows as one tail holds. Norms are taken from the origin. Reads the data
+    :class:`TrimmedMean`. With `row_weights` a tail is as many rows
+    as together weigh at most :math:`\beta`. Bounded against as many bad rows as one tail holds. Norms are taken from the origin. Reads the data
     once for the norms, and the kept rows again.
 
     Example:
@@ -28,7 +29,7 @@ class NormTrim(GramAggregator):
     bad_fraction: float
 
     name = "norm-trim"
-    takes = NOTHING
+    takes = ROW_WEIGHTS
     needs = NOTHING
 
     def __post_init__(self) -> None:
@@ -38,10 +39,13 @@ class NormTrim(GramAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
-        return floor(self.bad_fraction * n + 1e-9)
+    def _n_resisted(self, n: int) -> int:
+        return floor(self.bad_fraction * n + ROUNDING)
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        n_tail = self.n_resisted(gram.n)
-        kept = gram.norms.argsort(stable=True)[n_tail : gram.n - n_tail]
-        return Solution(equal_weights(kept, gram.n))
+        shares = given.weights_of(gram.n)
+        order = gram.norms.argsort(stable=True)
+        weights = shares.clone()
+        for end in (order, order.flip(0)):
+            weights[tail(shares, end, self.bad_fraction)] = 0.0
+        return Solution(weights / weights.sum())

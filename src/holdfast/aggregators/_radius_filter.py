@@ -5,8 +5,8 @@ import torch
 
 from holdfast._checks import check_positive
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
 from holdfast.geometry import Gram, Solution, half_weight_radius
 
 
@@ -44,7 +44,7 @@ class RadiusFilter(GramAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _solve(self, gram: Gram, given: Given) -> Solution:

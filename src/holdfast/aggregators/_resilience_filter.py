@@ -5,8 +5,8 @@ import torch
 
 from holdfast._checks import check_positive
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
 from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 
 
@@ -17,7 +17,7 @@ class ResilienceFilter(GramAggregator):
 
     Every row starts with :math:`c_i = 1`. While :math:`\sum_i c_i \tau_i > 4 n \sigma^2`, where :math:`\tau_i` is the squared deviation of
     row i from the weighted mean along the direction of largest weighted variance, set
-    :math:`c_i \leftarrow c_i (1 - \tau_i / \tau_{\max})`. Returns the mean of the rows with :math:`c_i \ge 1/2`. `row_weights` count as that many
+    :math:`c_i \leftarrow c_i (1 - \tau_i / \tau_{\max})`; rows that fall below :math:`c_i = 1/2` leave the sums for good. Returns the mean of the others. `row_weights` count as that many
     rows. Resists a quarter of the rows if `sigma` bounds the deviation of the good ones in every direction. A `sigma` too
     small for the rows would drop them all: the filter then stops while half of them are left, and the outcome says so. Reads the
     data twice.
@@ -44,7 +44,7 @@ class ResilienceFilter(GramAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return n // 4
 
     def _solve(self, gram: Gram, given: Given) -> Solution:

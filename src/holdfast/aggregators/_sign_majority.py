@@ -4,8 +4,8 @@ from typing import final
 
 from torch import Tensor
 
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
 
 
 @final
@@ -33,7 +33,7 @@ class SignMajority(CoordinateAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:

@@ -5,8 +5,8 @@ import torch
 
 from holdfast._checks import check_count, check_positive
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._traits import NOTHING, ROW_WEIGHTS
 from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 
 
@@ -17,7 +17,7 @@ class SpectralFilter(GramAggregator):
 
     A round centres the rows that are left, finds the top eigenvector v of their covariance, scores each row by
     :math:`\tau_i = \langle g_i - \mu, v \rangle^2` and drops the highest score. With `sigma` it stops as soon as the variance along v
-    is at most :math:`\sigma^2`. `row_weights` enter mean and covariance. Resists `n_bad` rows among :math:`n > 2f`: rows that could
+    is at most :math:`\sigma^2`. `row_weights` enter mean and covariance; `n_bad` still counts rows. Resists `n_bad` rows among :math:`n > 2f`: rows that could
     carry the mean away dominate the covariance and are dropped. Reads the data twice.
 
     Reference: Diakonikolas et al., *Sever: A Robust Meta-Algorithm for Stochastic Optimization* (ICML 2019), Algorithms 1
@@ -45,7 +45,7 @@ class SpectralFilter(GramAggregator):
     def n_needed(self) -> int:
         return 2 * self.n_bad + 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
     def _solve(self, gram: Gram, given: Given) -> Solution:

@@ -4,8 +4,8 @@ from typing import final
 import torch
 
 from holdfast.aggregators._aggregator import Given
+from holdfast.aggregators._call_arguments import REFERENCE, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._traits import REFERENCE, ROW_WEIGHTS
 from holdfast.geometry import Gram, Solution
 
 
@@ -16,7 +16,7 @@ class TrustedReference(GramAggregator):
 
     With the call's `reference` :math:`g_0` and trust :math:`t_i = \max(0, \cos(g_i, g_0))`, returns
     :math:`\sum_i t_i \frac{\|g_0\|}{\|g_i\|} g_i / \sum_i t_i`, zero if no row points its way. `row_weights` multiply the trust. The result is
-    never longer than :math:`g_0` and never points against it, whatever the rows hold, so all rows may be bad; but it depends on the
+    never longer than :math:`g_0` and never points against it, whatever the rows hold, so all rows may be bad (a finite half of them at least); but it depends on the
     rows' angles to the origin, so it neither moves with a shift of all rows nor returns rows that agree. Reads the data twice.
 
     Reference: Cao et al., *FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping* (NDSS 2021), Section IV.
@@ -34,7 +34,7 @@ class TrustedReference(GramAggregator):
     def n_needed(self) -> int:
         return 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return n
 
     def _solve(self, gram: Gram, given: Given) -> Solution:

@@ -5,8 +5,17 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from holdfast._checks import check_instance, failure
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._majority_vote import MajorityVote
 from holdfast.geometry import Gram, MixedRows, Rows
+
+
+def check_wrappable(aggregator: object) -> None:
+    """An aggregator that does not depend on the order of rows, which mixing does not keep."""
+    check_instance("aggregator", aggregator, Aggregator)
+    if isinstance(aggregator, MajorityVote):
+        raise failure("aggregator", "not depend on the order of rows, which wrappers do not keep", repr(aggregator))
 
 
 class Wrapper(Aggregator):

@@ -8,8 +8,8 @@ from torch import Tensor
 from holdfast._checks import check_count, check_nonnegative
 from holdfast._typing import Score
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._krum import equal_weights, one_hot
-from holdfast.aggregators._traits import SCORE
+from holdfast.aggregators._call_arguments import SCORE
+from holdfast.aggregators._weights import equal_weights, one_hot
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows
 
@@ -48,7 +48,7 @@ class Zeno(Aggregator):
     def n_needed(self) -> int:
         return self.n_bad + 1
 
-    def n_resisted(self, n: int) -> int:
+    def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:

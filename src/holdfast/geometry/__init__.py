@@ -1,9 +1,9 @@
 """Rows of gradients as points in space: inner products, distances, order statistics, and solvers that need nothing else."""
 
-from holdfast.geometry._central import half_weight_radius, most_central
+from holdfast.geometry._central import FAR, half_weight_radius, most_central
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
-from holdfast.geometry._gram import Gram
+from holdfast.geometry._gram import Gram, distances_from
 from holdfast.geometry._kernels import working_dtype
 from holdfast.geometry._measure import Measurable, measure
 from holdfast.geometry._mixed_rows import MixedRows
@@ -14,6 +14,7 @@ from holdfast.geometry._solution import Outcome, Solution
 from holdfast.geometry._streaming_median import pays_to_stream, streaming_geometric_median
 
 __all__ = [
+    "FAR",
     "DenseRows",
     "Gram",
     "Measurable",
@@ -21,6 +22,7 @@ __all__ = [
     "Outcome",
     "Rows",
     "Solution",
+    "distances_from",
     "geometric_median",
     "half_weight_radius",
     "measure",

@@ -1,6 +1,6 @@
 """Rows that stand in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from holdfast._checks import check_rows, failure
 from holdfast._typing import TensorOrTensors
 from holdfast.geometry import _kernels
+from holdfast.geometry._columns import walk
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._measure import measure
 from holdfast.geometry._rows import Rows
@@ -30,8 +31,7 @@ class DenseRows(Rows):
     """
 
     def __init__(self, tensors: TensorOrTensors) -> None:
-        parts = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        check_rows(parts)
+        parts = check_rows(tensors)
         if isinstance(tensors, Tensor) and tensors.ndim != 2:
             raise failure("rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape))
         self._parts = [_as_wide_as_viewable(part.detach()) for part in parts]
@@ -88,6 +88,9 @@ class DenseRows(Rows):
             largest = torch.maximum(largest, piece.abs().amax(dim=1))
         return largest
 
+    def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
+        return walk(self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device))
+
     def finite(self) -> Tensor:
         return torch.isfinite(self.magnitudes()).cpu()
 
@@ -114,31 +117,36 @@ class DenseRows(Rows):
             for at, piece in self._pieces(CACHED):
                 out[at] = (weights @ piece.to(device, torch.float64)).to(out)
             return out
+        weights = weights.to(self.device, _kernels.working_dtype(self.dtype))
         with _kernels.full_precision():
             for at, piece in self._working_pieces():
                 # Half-precision rows are summed in float32 and rounded once.
                 target = out[at] if piece.dtype == out.dtype else piece.new_empty(piece.shape[1])
-                _kernels.weighted_sum(piece, weights.to(piece), target)
+                _kernels.weighted_sum(piece, weights, target)
                 if piece.dtype != out.dtype:
                     out[at] = target
         return out
 
     def sweep(self, weights: Tensor, out: Tensor) -> Tensor:
         """Write the weighted sum z to `out` [d]; return the inner products [n] of all rows with z."""
+        weights = weights.to(self.device, self.dtype)
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         with _kernels.full_precision():
             # Cutting the rows finer, so that the second product reads from the cache, was measured and does not pay.
             for at, piece in self._working_pieces():
-                _kernels.weighted_sum(piece, weights.to(piece), out[at])
+                _kernels.weighted_sum(piece, weights, out[at])
                 total += _kernels.products_between(piece, out[None, at])[:, 0]
         return total
 
     def columns(self, block: Tensor) -> "DenseRows":
-        picked = []
-        for at, piece in self._pieces(None):
-            inside = block[(block >= at.start) & (block < at.stop)]
-            picked.append(piece[:, inside - at.start])
-        return DenseRows([part for part in picked if part.shape[1]])
+        if len(block) == 0:
+            raise failure("block", "hold at least one column", "none")
+        places = [at for at, _ in self._pieces(CACHED)]
+        edges = torch.tensor([place.start for place in places] + [self.d], device=block.device)
+        cuts = torch.searchsorted(block, edges).tolist()
+        pieces = zip(self._pieces(CACHED), cuts[:-1], cuts[1:], strict=True)
+        picked = [piece[:, block[first:last] - at.start] for (at, piece), first, last in pieces if last > first]
+        return DenseRows(torch.cat(picked, dim=1))
 
     def keep(self, indices: Tensor) -> "DenseRows":
         kept = object.__new__(DenseRows)
@@ -162,7 +170,9 @@ class DenseRows(Rows):
         """Matrices [n, c] of about `n_entries` entries (None: as large as they stand), with their place among the columns."""
         start = 0
         for part in self._parts:
-            width = part[0].numel() if n_entries is None else max(1, n_entries // self.n)
+            # A tensor that cannot be viewed as a matrix is flattened piece by piece, never as a whole.
+            whole = n_entries is None and part.ndim == 2
+            width = part[0].numel() if whole else max(1, (n_entries or CACHED) // self.n)
             for matrix in _cut(part, width):
                 piece = matrix if self._kept is None else matrix[self._kept]
                 yield slice(start, start + matrix.shape[1]), piece

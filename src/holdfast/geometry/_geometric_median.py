@@ -1,17 +1,14 @@
 """The geometric median in Gram space, certified."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from holdfast.geometry._central import half_weight_radius, most_central
-from holdfast.geometry._gram import SAME, Gram
+from holdfast.geometry._central import FAR, half_weight_radius, most_central, nearer_half
+from holdfast.geometry._gram import SAME, Gram, distances_from
 from holdfast.geometry._solution import Outcome, Solution
-
-FAR = 1e5
-"""Rows farther than this many usual distances are pulled in radially; the median moves by less than 1 / FAR of a usual distance."""
 
 EPSILON = 1e-15
 """What float64 leaves of a difference of ones."""
@@ -47,12 +44,20 @@ def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance
     usual = half_weight_radius(gram.distances[centre], eta)
     if usual == 0.0:  # more than half of the weight stands on one point
         weights = eta * (gram.distances[centre] == 0)
-        return Solution(weights / weights.sum(), Outcome.EXACT, 0, 0.0)
+        none = torch.zeros(gram.n, dtype=torch.bool)
+        return Solution(weights / weights.sum(), Outcome.EXACT, 0, 0.0, rejected=none)
     problem = _Problem.of(gram, eta, centre, FAR * usual)
-    solution = problem.leave_medoid(tolerance)
-    if solution.gap is None:
-        solution = problem.descend(solution.weights, tolerance, max_steps)
-    return problem.in_rows(solution)
+    found = problem.leave_medoid(tolerance)
+    solution = found if isinstance(found, Solution) else problem.descend(found, tolerance, max_steps)
+    return _as_honest_as(gram, problem.in_rows(solution), tolerance)
+
+
+def _as_honest_as(gram: Gram, solution: Solution, tolerance: float) -> Solution:
+    """No solution is known better than the inner products it came from."""
+    if solution.gap is None or solution.gap >= gram.precision or solution.outcome is Outcome.EXACT:
+        return solution
+    is_enough = gram.precision <= tolerance
+    return replace(solution, gap=gram.precision, outcome=solution.outcome if is_enough else Outcome.STALLED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +83,15 @@ class _Problem:
         """The same point as a combination of the rows themselves: what a pulled row lacks stands on the centre row."""
         weights = solution.weights * self.pull
         weights[self.centre] += 1.0 - weights.sum()
-        return Solution(weights, solution.outcome, solution.steps, solution.gap)
+        return replace(solution, weights=weights, rejected=torch.zeros(len(weights), dtype=torch.bool))
 
     def distances_from(self, weights: Tensor) -> Tensor:
         """[n] distances of the rows from the point with these weights."""
-        image, squares = self.products @ weights, self.products.diagonal()
         # The floor keeps a point that rounding has put on a row from pulling with infinite strength.
-        return (squares - 2 * image + weights @ image).clamp(min=1e-24 * float(squares.max())).sqrt()
+        return distances_from(self.products, weights, least=1e-24 * float(self.products.diagonal().max()))
 
-    def leave_medoid(self, tolerance: float) -> Solution:
-        """The medoid if it is optimal (several of equal value: their mean), else the Vardi-Zhang step away from it, without gap."""
+    def leave_medoid(self, tolerance: float) -> Solution | Tensor:
+        """The medoid if it is optimal (several of equal value: their mean), else the weights after the Vardi-Zhang step from it."""
         squares = self.products.diagonal()
         squared = squares[:, None] + squares[None, :] - 2 * self.products
         squared[squared <= SAME * (squares[:, None] + squares[None, :])] = 0.0
@@ -98,16 +102,16 @@ class _Problem:
         here = distances[medoid] == 0
         own_weight = float(self.eta[here].sum())
         attraction = torch.where(here, 0.0, self.eta / distances[medoid])
-        pull = self._norm_of(attraction, medoid)
-        excess = pull - own_weight if pull - own_weight > 10 * EPSILON * pull else 0.0
+        force = self._norm_of(attraction, medoid)
+        excess = force - own_weight if force - own_weight > 10 * EPSILON * force else 0.0
         relative = relative_gap(excess * distance_bound(distances[medoid], self.eta), distances[medoid], self.eta)
-        if relative <= tolerance or excess <= TOO_SHORT * pull:
+        if relative <= tolerance or excess <= TOO_SHORT * force:
             weights = best * self.eta
             outcome = Outcome.EXACT if relative <= ROUNDING else Outcome.CERTIFIED
             return Solution(weights / weights.sum(), outcome if relative <= tolerance else Outcome.STALLED, 0, relative)
-        weights = attraction / attraction.sum() * (1 - own_weight / pull)
-        weights[medoid] += own_weight / pull
-        return Solution(weights)
+        weights = attraction / attraction.sum() * (1 - own_weight / force)
+        weights[medoid] += own_weight / force
+        return weights
 
     def _norm_of(self, attraction: Tensor, medoid: int) -> float:
         """Norm of the sum of attraction[i] * (x_i - medoid)."""
@@ -177,8 +181,5 @@ def relative_gap(gap: float, distances: Tensor, eta: Tensor) -> float:
     """The gap against the weighted sum of the smallest distances that make up half of the weight."""
     if gap == 0.0:
         return 0.0
-    ordered, order = distances.sort()
-    weights = eta[order]
-    below = weights.cumsum(0) - weights
-    good = float((weights * ordered * (below < 0.5 * eta.sum())).sum())
-    return gap / good if good > 0 else float("inf")
+    good = float(nearer_half(distances, eta))
+    return gap / good if good > 0 else math.inf

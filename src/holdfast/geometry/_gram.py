@@ -10,6 +10,12 @@ SAME = 1e-13
 """Squared distances below this share of the squared norms are float64's own rounding: the points are equal."""
 
 
+def distances_from(products: Tensor, weights: Tensor, *, least: float = 0.0) -> Tensor:
+    """[n] distances of points with these inner products from their combination with `weights`; squares are at least `least`."""
+    image = products @ weights
+    return (products.diagonal() - 2 * image + weights @ image).clamp(min=least).sqrt()
+
+
 @dataclass(frozen=True, eq=False)
 class Gram:
     r"""Inner products of points, in float64 on the CPU.
@@ -24,6 +30,7 @@ class Gram:
         n_lost: the number of rows that are not, and are known to be bad.
         unit: the length that the numbers here call 1.
         exact: whether the rows took the careful pass, so that sums of them should, too.
+        precision: how well a relative objective is known from these products; 0 if to float64's last digits.
     """
 
     products: Tensor
@@ -31,6 +38,7 @@ class Gram:
     n_lost: int = 0
     unit: float = 1.0
     exact: bool = False
+    precision: float = 0.0
 
     @property
     def n(self) -> int:

@@ -17,6 +17,9 @@ CLOSE = 1e-3
 IN_RANGE = 2.0**450
 """Rows this much larger than a usual row are beyond float64 once squared; they count as infinite."""
 
+FAST_PRECISION = 1e-9
+"""Relative error of an objective from float32 tiles; measured excesses are 1e-10 and below."""
+
 
 class Measurable(Protocol):
     """Rows whose inner products can be computed in a fast and in a careful way."""
@@ -28,7 +31,7 @@ class Measurable(Protocol):
 
     def products(self, references: Tensor) -> Tensor: ...
     def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor: ...
-    def magnitudes(self) -> Tensor: ...
+    def magnitudes(self) -> Tensor: ...  # NaN must survive, also a maximum over several holders of columns
     def keep(self, indices: Tensor) -> "Measurable": ...
 
 
@@ -42,18 +45,23 @@ def measure(rows: Measurable, references: Sequence[Tensor] = ()) -> Gram:
     others = torch.stack([*references]) if references else torch.empty(0, rows.d, dtype=rows.dtype, device=rows.device)
     # The fast pass is about the origin itself, whose products are zero.
     products = torch.nn.functional.pad(rows.products(others).cpu().double(), (0, 1, 0, 1))
-    gram = Gram(products=products, kept=torch.arange(rows.n))
+    precision = 0.0 if rows.dtype is torch.float64 else FAST_PRECISION
+    gram = Gram(products=products, kept=torch.arange(rows.n), precision=precision)
     return gram if _is_trustworthy(gram, rows) else _measure_carefully(rows, others)
 
 
 def _is_trustworthy(gram: Gram, rows: Measurable) -> bool:
     squares = gram.products.diagonal()[:-1]
-    smallest_normal = torch.finfo(_kernels.working_dtype(rows.dtype)).tiny
-    # A row whose mean square is nearly subnormal has entries whose squares were lost.
-    if not bool(torch.isfinite(gram.products).all()) or bool((squares <= 1e6 * smallest_normal * rows.d).any()):
+    if not bool(torch.isfinite(gram.products).all()) or not squares_survived(squares, rows.d, rows.dtype):
         return False
     distances = gram.all_squared_distances[:-1, :-1] + torch.diag(squares)
     return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
+
+
+def squares_survived(squares: Tensor, d: int, dtype: torch.dtype) -> bool:
+    """Whether squared norms [n] of rows of d entries are finite and large enough that no entry that matters lost its square."""
+    smallest_normal = torch.finfo(_kernels.working_dtype(dtype)).tiny
+    return bool(torch.isfinite(squares).all()) and bool((squares > 1e6 * smallest_normal * d).all())
 
 
 def _measure_carefully(rows: Measurable, others: Tensor) -> Gram:

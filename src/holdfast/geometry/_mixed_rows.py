@@ -1,11 +1,12 @@
 """Rows that are combinations of other rows, without a copy of either."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 import torch
 from torch import Tensor
 
+from holdfast.geometry._columns import walk
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._kernels import full_precision, working_dtype
 from holdfast.geometry._rows import Rows
@@ -29,6 +30,7 @@ class MixedRows(Rows):
         self.n_lost = gram.n_lost
 
     def gram(self, references: Sequence[Tensor] = ()) -> Gram:
+        assert len(self._gram.products) - self._gram.n - 1 == len(references), "the mixing measured other references"
         return self._gram
 
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
@@ -57,6 +59,9 @@ class MixedRows(Rows):
             with full_precision():
                 mixed = matrix @ chunk.to(dtype)
             yield start, mixed.to(self.dtype)
+
+    def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
+        return walk(self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device))
 
     def finite(self) -> Tensor:
         return torch.ones(self.n, dtype=torch.bool)

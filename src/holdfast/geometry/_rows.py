@@ -1,19 +1,20 @@
 """Rows: what a rule may ask of n gradient estimates, however they are stored."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from holdfast._checks import failure
 from holdfast.geometry._gram import Gram
 
 
 class Rows(ABC):
     """n vectors of d coordinates, known through a few operations.
 
-    A rule never needs the [n, d] matrix itself. Rules in Gram space ask for `gram` and `combine`; coordinate rules walk over
-    `chunks`. Whatever storage offers these operations has every rule.
+    A rule never needs the [n, d] matrix itself. Rules in Gram space ask for `gram` and `combine`, which all rows offer. Rules that
+    look at columns or at single rows ask for more; rows that cannot tell say so in one sentence.
     """
 
     n: int
@@ -34,18 +35,25 @@ class Rows(ABC):
         `exact` forms it in float64, for weights and entries of extreme size.
         """
 
-    @abstractmethod
     def columns(self, block: Tensor) -> "Rows":
         """The rows restricted to the columns `block` [k], in increasing order."""
+        raise self._lacks("columns")
 
-    @abstractmethod
     def keep(self, indices: Tensor) -> "Rows":
         """Only the rows at `indices`."""
+        raise self._lacks("single rows")
 
-    @abstractmethod
     def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
         """The position of the first column, and the rows [n, at most width], chunk by chunk from left to right."""
+        raise self._lacks("columns")
 
-    @abstractmethod
+    def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
+        """The vector [d] of `function` (chunk [n, c] -> [c]) over all columns, and whether no entry shows NaN, infinity or overflow."""
+        raise self._lacks("columns")
+
     def finite(self) -> Tensor:
         """Which rows are finite throughout: bool [n] on the CPU."""
+        return torch.zeros(self.n, dtype=torch.bool).index_fill_(0, self.gram().kept, True)
+
+    def _lacks(self, what: str) -> ValueError:
+        return failure("rows", f"offer {what} to this rule", f"{type(self).__name__}, which has inner products and sums alone")

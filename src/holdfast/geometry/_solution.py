@@ -29,6 +29,7 @@ class Solution:
         gap: certified distance from the optimal objective, relative to the solver's stated scale; 0 where exact, None where
             the solver has no objective.
         reference_weight: coefficient of the reference vector, for rules that start from one.
+        rejected: bool [n] rows that the rule left out; None: those of weight zero.
     """
 
     weights: Tensor
@@ -36,3 +37,4 @@ class Solution:
     steps: int = 0
     gap: float | None = None
     reference_weight: float = 0.0
+    rejected: Tensor | None = None

@@ -7,22 +7,22 @@ from torch import Tensor
 
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import distance_bound, relative_gap
-from holdfast.geometry._measure import CLOSE
+from holdfast.geometry._measure import CLOSE, FAST_PRECISION, squares_survived
 from holdfast.geometry._solution import Outcome, Solution
 
 FEW_ROWS = 80
-"""Below this many rows the Gram matrix is cheaper than the sweeps (`benchmarks/crossover.py`: the costs meet at 70 to 90)."""
+"""Below this many rows the Gram matrix is cheaper than the sweeps (`python -m benchmarks crossover`: the costs meet at 70 to 90)."""
 
 ROWS_PER_SWEEP = 25
 """A Gram matrix of n rows costs about n / 25 sweeps on a CPU (the same benchmark)."""
 
 
-def pays_to_stream(rows: object) -> bool:
+def pays_to_stream(rows: DenseRows) -> bool:
     """Whether `streaming_geometric_median` is likely to beat the Gram matrix.
 
     Not on an accelerator: there a Gram matrix is cheap, and each sweep would wait for the host.
     """
-    return isinstance(rows, DenseRows) and rows.n >= FEW_ROWS and rows.device.type == "cpu" and rows.has_working_dtype
+    return rows.n >= FEW_ROWS and rows.device.type == "cpu" and rows.has_working_dtype
 
 
 def streaming_geometric_median(
@@ -41,8 +41,12 @@ def streaming_geometric_median(
     the rate of the last ones, would cost more than the Gram matrix. Rows in high dimension are nearly orthogonal about
     their median, and three or four sweeps suffice.
     """
+    if tolerance < FAST_PRECISION:
+        return None
     eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64) if row_weights is None else row_weights
     squares = rows.squared_norms()
+    if not squares_survived(squares, rows.d, rows.dtype):
+        return None
     out = torch.empty(rows.d, dtype=rows.dtype)
     weights = _normalized(eta / squares.sqrt())
     n_affordable = rows.n // ROWS_PER_SWEEP
@@ -57,7 +61,7 @@ def streaming_geometric_median(
             return None
         previous_gap, gap = gap, relative_gap(_gap(eta, before, after), after, eta)
         if gap <= tolerance:
-            return Solution(weights, Outcome.CERTIFIED, step, gap), out
+            return Solution(weights, Outcome.CERTIFIED, step, max(gap, FAST_PRECISION)), out
         if step + _sweeps_left(previous_gap, gap, tolerance) > n_affordable:
             return None
         before = after
@@ -72,7 +76,7 @@ def _distances(rows: DenseRows, weights: Tensor, squares: Tensor, out: Tensor) -
     """[n] distances from the point with these weights, which is written to `out`; None if digits were lost."""
     products = rows.sweep(weights, out)
     squared = squares - 2 * products + weights @ products
-    return squared.sqrt() if bool((squared >= CLOSE * squares).all()) and bool((squares > 0).all()) else None
+    return squared.sqrt() if bool((squared >= CLOSE * squares).all()) else None
 
 
 def _gap(eta: Tensor, before: Tensor, after: Tensor) -> float:
