@@ -1,5 +1,6 @@
 """The tables: each function measures one and returns its rows as plain dictionaries."""
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -117,7 +118,7 @@ def coordinate_rules() -> Table:
 
 
 def against_byzfl() -> Table:
-    """Every rule that byzfl has too, at the same setting, in plain torch; the peer runs once, after one call on few columns."""
+    """Every rule that byzfl has too, at the same setting, in plain torch; the peer runs once. `inf`: the peer ran out of memory."""
     os.environ["HOLDFAST_COMPILE"] = "never"
     table = []
     for n, d in SHAPES:
@@ -126,9 +127,12 @@ def against_byzfl() -> Table:
             rule = rules.parse(text)
             extras: dict[str, Any] = {"generator": stream(0, "buckets")} if "generator" in rule.needs else {}
             best = interleaved({"mean": lambda: rows.mean(0), "ours": lambda: rule(rows, **extras)}, n_rounds=2)
-            peer(rows[:, :1000].clone())
             copy = rows.clone()  # byzfl's clipping changes its input
-            seconds = once(lambda: peer(copy))
+            try:
+                seconds = once(lambda: peer(copy))
+            except RuntimeError as error:  # at n = 128 its mixing asks for 61 GB
+                print(f"byzfl failed at {text}, n = {n}: {str(error)[:200]}")
+                seconds = math.inf
             table.append(
                 {
                     "n": n,

@@ -41,6 +41,14 @@ def test_defaults_are_left_out() -> None:
         ("krum(n_bad=__import__('os'))", r"`krum` must have arguments of the form name=value"),
         ("krum(**{'n_bad': 2})", r"`krum` must have arguments of the form name=value"),
         ("krum(n_bad=1, n_bad=2)", r"`krum` must have arguments of the form name=value"),
+        ("krum(name='mean')", r"`krum` must be given its own arguments alone, got 'name'"),
+        (
+            "mixing(n_bad=1, aggregator={'name': 'mean'}) | mean",
+            r"`mixing` must be given its own arguments alone, got 'aggregator'",
+        ),
+        ("krum(n_bad={[]: 1})", r"`krum` must have arguments of the form name=value"),
+        ("krum(n_bad=" + "-" * 100_000 + "1)", r"`krum` must have arguments of the form name=value"),
+        ("mixing(n_bad=1) | " * 30 + "mean", r"`rule` must have at most 20 stages, got 31\."),
         ("krum(n_byz=2)", r"`krum` must be given n_bad, got 'n_byz'\."),
         ("mean(x=1)", r"`mean` must be given no arguments, got 'x'\."),
         ("krum(n_bad=-1)", r"`n_bad` must be a whole number of at least 0, got -1\."),
@@ -70,3 +78,13 @@ def test_json_of_a_wrong_kind(data: Any) -> None:
     if not isinstance(data, str):
         with pytest.raises(ValueError, match=r"`rule` must be a name like"):
             rules.parse(data)
+
+
+def test_objects_of_a_wrong_kind() -> None:
+    for wrong in (3, Krum):
+        with pytest.raises(ValueError, match=r"`rule` must be an object of a registered class"):
+            rules.format(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"`rule` must be an object of a registered class"):
+            rules.to_json(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError):
+        rules[3]  # type: ignore[index]

@@ -108,9 +108,9 @@ def check_finite_majority(finite: Tensor) -> None:
 
 def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
     """[n] finite weights, none negative, not all zero; returned as float64 on the CPU with sum 1."""
-    if not isinstance(row_weights, Tensor) or row_weights.is_complex():
+    if not isinstance(row_weights, Tensor) or row_weights.is_complex() or row_weights.layout is not torch.strided:
         kind = row_weights.dtype if isinstance(row_weights, Tensor) else type(row_weights).__name__
-        raise failure("row_weights", "be a tensor of real numbers", kind)
+        raise failure("row_weights", "be a dense tensor of real numbers", kind)
     weights = row_weights.detach().to(device="cpu", dtype=torch.float64)
     if weights.shape != (n,):
         raise failure("row_weights", f"have shape ({n},), one weight a row", tuple(weights.shape))
@@ -131,11 +131,12 @@ def check_generator(generator: object) -> None:
 
 def check_vector(name: str, vector: object, d: int) -> None:
     """A dense floating tensor [d]."""
-    if not isinstance(vector, Tensor) or not vector.is_floating_point():
-        raise failure(name, "be a floating tensor", vector.dtype if isinstance(vector, Tensor) else type(vector).__name__)
+    if not isinstance(vector, Tensor) or not vector.is_floating_point() or vector.layout is not torch.strided:
+        raise failure(name, "be a dense floating tensor", vector.dtype if isinstance(vector, Tensor) else type(vector).__name__)
     if vector.shape != (d,):
         raise failure(name, f"have shape ({d},), as the rows have columns", tuple(vector.shape))
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+    """Whether the value is an int or a float that float64 can hold; NaN is no number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and (abs(value) <= 1e308 or abs(value) == math.inf)

@@ -16,6 +16,9 @@ from holdfast.errors import UnknownNameError
 T = TypeVar("T")
 
 _FORM = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+MOST_STAGES = 20
+"""A pipeline longer than this is a mistake, and would only exhaust the stack."""
+
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -40,8 +43,8 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> type[T]:
         """The class of this short name."""
-        if name not in self._classes:
-            close = difflib.get_close_matches(name, self.names, n=1)
+        if not isinstance(name, str) or name not in self._classes:
+            close = difflib.get_close_matches(str(name), self.names, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise UnknownNameError(f"`{self._kind}` must be one of {', '.join(self.names)}, got {name!r}{hint}.")
         return self._classes[name]
@@ -51,6 +54,8 @@ class Registry(Generic[T]):
         if not isinstance(text, str):
             raise ValueError(f"`{self._kind}` must be a name like 'krum(n_bad=2)', got {text!r}.")
         stages = [self._stage(stage, text) for stage in text.split("|")]
+        if len(stages) > MOST_STAGES:
+            raise ValueError(f"`{self._kind}` must have at most {MOST_STAGES} stages, got {len(stages)}.")
         data: dict[str, Any] | None = None
         for name, arguments in reversed(stages):
             data = {"name": name, **arguments} if data is None else {"name": name, **arguments, self._inner: data}
@@ -64,12 +69,17 @@ class Registry(Generic[T]):
         name, arguments = matched.groups()
         self[name]  # an unknown name is the likelier mistake: say that first
         try:
-            return name, _arguments(arguments or "")
-        except (SyntaxError, ValueError):
+            values = _arguments(arguments or "")
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             raise ValueError(f"`{name}` must have arguments of the form name=value, got ({arguments}).") from None
+        for reserved in ("name", self._inner):
+            if reserved in values:
+                raise ValueError(f"`{name}` must be given its own arguments alone, got {reserved!r}; a rule is wrapped by '|'.")
+        return name, values
 
     def format(self, member: T) -> str:
         """The text that :meth:`parse` turns into an equal object; arguments at their default are left out."""
+        self._check_member(member)
         arguments, inner = [], ""
         for field in _fields(member):
             value = getattr(member, field.name)
@@ -82,6 +92,7 @@ class Registry(Generic[T]):
 
     def to_json(self, member: T) -> dict[str, Any]:
         """A mapping of plain values: the short name and every field."""
+        self._check_member(member)
         data: dict[str, Any] = {"name": vars(type(member))["name"]}
         for field in _fields(member):
             value = getattr(member, field.name)
@@ -98,6 +109,10 @@ class Registry(Generic[T]):
         if self._inner in arguments and isinstance(arguments[self._inner], Mapping):
             arguments[self._inner] = self.from_json(arguments[self._inner])
         return member(**arguments)
+
+    def _check_member(self, member: object) -> None:
+        if self._classes.get(str(vars(type(member)).get("name"))) is not type(member):
+            raise ValueError(f"`{self._kind}` must be an object of a registered class, got {member!r}.")
 
     def _check_arguments(self, name: str, member: type[T], arguments: Mapping[str, Any]) -> None:
         known = {field.name: field for field in _fields(member)}

@@ -97,7 +97,7 @@ def test_wrong_references() -> None:
     rule = TrustedReference()
     with pytest.raises(ValueError, match=r"`reference` must have shape \(4,\), as the rows have columns, got \(3,\)\."):
         rule(ROWS, reference=torch.ones(3))
-    with pytest.raises(ValueError, match=r"`reference` must be a floating tensor, got list\."):
+    with pytest.raises(ValueError, match=r"`reference` must be a dense floating tensor, got list\."):
         rule(ROWS, reference=[1.0, 2.0, 3.0, 4.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"`reference` must be finite, got NaN or infinity\."):
         rule(ROWS, reference=torch.tensor([1.0, float("nan"), 0.0, 0.0]))
@@ -136,6 +136,7 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
         (lambda: NormFilter(n_bad=1, bad_fraction=0.1), r"Exactly one of `n_bad` and `bad_fraction` must be given, got both\."),
         (lambda: NormClipping(aggregator=Mean()), r"Exactly one of `radius` and `n_bad` must be given, got neither\."),
         (lambda: CenteredClipping(radius=0.0), r"`radius` must be a finite number above 0, got 0\.0\."),
+        (lambda: CenteredClipping(radius=10**400), r"`radius` must be a finite number above 0"),
         (lambda: CenteredClipping(radius=float("inf")), r"`radius` must be a finite number above 0, got inf\."),
         (lambda: CenteredClipping(radius=cast(Any, "3")), r"`radius` must be a finite number above 0, got 3\."),
         (lambda: GeometricMedian(tolerance=0.0), r"`tolerance` must be a finite number above 0, got 0\.0\."),
@@ -163,20 +164,22 @@ def test_one_and_two_rows(n: int) -> None:
 
 
 def test_parameters_without_entries_are_fine() -> None:
-    parts = [torch.ones(3, 0), gaussian(3, 2, 4)]
+    parts = [torch.ones(3, 0), gaussian(3, 2, 4), torch.ones(3, 0)]
     assert DenseRows(parts).d == 2
-    assert GeometricMedian()(parts).shape == (2,)
+    parts[1][0] = float("nan")
+    for rule in (GeometricMedian(), CoordinateMedian(), Mean()):
+        assert rule(parts).shape == (2,)
 
 
 def test_wrong_kinds_of_what_comes_with_the_call() -> None:
     rule = Bucketing(bucket_size=2, aggregator=Mean())
     with pytest.raises(ValueError, match=r"`generator` must be a torch\.Generator, got int\."):
         rule(ROWS, generator=cast(Any, 3))
-    with pytest.raises(ValueError, match=r"`row_weights` must be a tensor of real numbers, got str\."):
+    with pytest.raises(ValueError, match=r"`row_weights` must be a dense tensor of real numbers, got str\."):
         Mean()(ROWS, row_weights=cast(Any, "a"))
-    with pytest.raises(ValueError, match=r"`row_weights` must be a tensor of real numbers, got torch\.complex64\."):
+    with pytest.raises(ValueError, match=r"`row_weights` must be a dense tensor of real numbers, got torch\.complex64\."):
         Mean()(ROWS, row_weights=torch.ones(5, dtype=torch.complex64))
-    with pytest.raises(ValueError, match=r"`reference` must be a floating tensor, got torch\.int64\."):
+    with pytest.raises(ValueError, match=r"`reference` must be a dense floating tensor, got torch\.int64\."):
         TrustedReference()(ROWS, reference=torch.ones(4, dtype=torch.int64))
 
 

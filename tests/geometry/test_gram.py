@@ -18,7 +18,7 @@ def test_distances_norms_and_products(n: int, d: int, seed: int, shift: float) -
     exact = rows.double()
     torch.testing.assert_close(gram.distances, torch.cdist(exact, exact), rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(gram.norms, exact.norm(dim=1), rtol=1e-4, atol=1e-6)
-    products = gram.about(-1)
+    products = gram.about_origin
     torch.testing.assert_close(products[:n, n], exact @ reference.double(), rtol=1e-3, atol=1e-3 * (1 + shift))
 
 

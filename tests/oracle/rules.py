@@ -28,15 +28,13 @@ def multi_krum(rows: Tensor, n_bad: int, n_selected: int) -> Tensor:
 def bulyan(rows: Tensor, n_bad: int) -> Tensor:
     left, chosen = list(range(len(rows))), []
     for _ in range(len(rows) - 2 * n_bad):
-        scores = [
-            sum(
-                sorted(float((rows[i] - rows[j]).double().square().sum()) for j in left if j != i)[
-                    : max(1, len(left) - n_bad - 2)
-                ]
-            )
-            for i in left
-        ]
-        chosen.append(left.pop(scores.index(min(scores))))
+        squares = {i: sorted(float((rows[i] - rows[j]).double().square().sum()) for j in left if j != i) for i in left}
+        scores = {i: sum(squares[i][: max(1, len(left) - n_bad - 2)]) for i in left}
+        # Mutual nearest neighbours tie; the one nearest to all is taken.
+        tied = [i for i in left if scores[i] <= min(scores.values()) * (1 + 1e-12)]
+        best = min(tied, key=lambda i, squares=squares: sum(squares[i]))  # type: ignore[misc]
+        left.remove(best)
+        chosen.append(best)
     return mean_around_median(rows[chosen], len(chosen) - 2 * n_bad)
 
 

@@ -58,7 +58,7 @@ class Given:
         if self.row_weights is None:
             return self
         left = self.row_weights[indices]
-        if left.sum() < 0.5:
+        if left.sum() < 0.5 * (1 - 1e-12):
             raise NonFiniteRowsError(
                 f"`rows` must be finite in rows of at least half of the weight, got {left.sum().item():g} of it."
             )

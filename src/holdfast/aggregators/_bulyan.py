@@ -8,7 +8,7 @@ from holdfast._checks import check_count
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._call_arguments import NOTHING
-from holdfast.aggregators._krum import krum_scores
+from holdfast.aggregators._krum import krum_choice
 from holdfast.aggregators._mean_around_median import mean_around_median
 from holdfast.geometry import Rows
 
@@ -62,7 +62,7 @@ def _choose(squared_distances: Tensor, n_chosen: int, n_bad: int) -> Tensor:
     left = torch.arange(len(squared_distances))
     chosen = []
     for _ in range(n_chosen):
-        best = int(krum_scores(squared_distances[left][:, left], n_bad).argmin()) if len(left) > 1 else 0
+        best = krum_choice(squared_distances[left][:, left], n_bad)
         chosen.append(int(left[best]))
         left = torch.cat([left[:best], left[best + 1 :]])
     return torch.tensor(chosen)

@@ -46,8 +46,8 @@ class CenteredClipping(GramAggregator):
         return (n - 1) // 2
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        start = -1 if given.reference is None else gram.n  # the origin is the last point, the reference follows the rows
-        products = gram.about(start)[: gram.n, : gram.n]
+        # The reference is the point that follows the rows.
+        products = (gram.about_origin if given.reference is None else gram.about(gram.n))[: gram.n, : gram.n]
         radius = self.radius / gram.unit
         shares = given.weights_of(gram.n)
         weights = torch.zeros_like(shares)  # of g_i - start

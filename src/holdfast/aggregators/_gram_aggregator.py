@@ -27,7 +27,7 @@ class GramAggregator(Aggregator):
         found = self._without_gram(rows, given)
         if found is not None:
             return found
-        gram = rows.gram(given.references)
+        gram = rows.gram(given.references, given.row_weights)
         solution = self._solve(gram, given.for_rows(gram.kept))
         weights = torch.zeros(rows.n, dtype=torch.float64)
         weights[gram.kept] = solution.weights

@@ -8,7 +8,7 @@ from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import one_hot
-from holdfast.geometry import Gram, Solution
+from holdfast.geometry import Gram, Solution, least
 
 
 @final
@@ -44,8 +44,12 @@ class Krum(GramAggregator):
         return self.n_bad
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        scores = krum_scores(gram.squared_distances, gram.n_bad_left(self.n_bad))
-        return Solution(one_hot(int(scores.argmin()), gram.n))
+        return Solution(one_hot(krum_choice(gram.squared_distances, gram.n_bad_left(self.n_bad)), gram.n))
+
+
+def krum_choice(squared_distances: Tensor, n_bad: int) -> int:
+    """The row with the best score; of several, as mutual nearest neighbours are, the one nearest to all."""
+    return least(krum_scores(squared_distances, n_bad), squared_distances.sum(1))
 
 
 def krum_scores(squared_distances: Tensor, n_bad: int) -> Tensor:

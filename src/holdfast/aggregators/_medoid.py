@@ -7,7 +7,7 @@ from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import one_hot
-from holdfast.geometry import FAR, Gram, Solution, half_weight_radius, most_central
+from holdfast.geometry import FAR, Gram, Solution, half_weight_radius, least, most_central, squared_distances
 
 
 @final
@@ -43,9 +43,9 @@ class Medoid(GramAggregator):
         usual = half_weight_radius(gram.distances[centre], weights)
         if usual == 0.0:  # most of the weight stands on one point
             return _chosen(centre, gram.n)
-        # Far rows add the same to every sum that matters, to rounding; uncapped they would swallow the differences.
-        capped = gram.distances.clamp(max=FAR * usual)
-        return _chosen(int((capped @ weights).argmin()), gram.n)
+        # Far rows are pulled in radially: their sheer size would swallow the differences that decide.
+        squared = squared_distances(gram.pulled(centre, FAR * usual)[0])
+        return _chosen(least(squared.sqrt() @ weights, squared @ weights), gram.n)
 
 
 def _chosen(index: int, n: int) -> Solution:

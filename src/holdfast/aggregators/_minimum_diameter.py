@@ -13,8 +13,8 @@ from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import equal_weights
 from holdfast.geometry import Gram, Solution
 
-MOST_SUBSETS = 200_000
-"""Enumerating this many subsets takes about a second."""
+MOST_DISTANCES = 100_000_000
+"""Looking up this many distances takes some seconds."""
 
 
 @final
@@ -24,7 +24,7 @@ class MinimumDiameter(GramAggregator):
 
     One pair of rows decides a diameter, so several subsets may share the least one; the rule takes that with the smallest sum of
     squared distances. Resists `n_bad` rows among :math:`n > 2f`. Reads the data twice, but enumerates all :math:`\binom{n}{f}` subsets on the Gram
-    matrix, and refuses above 200,000 of them.
+    matrix, and refuses where that would look up more than 100 million distances.
 
     Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium* (ICML 2018), after Rousseeuw,
     *Multivariate estimation with high breakdown point* (1985).
@@ -52,9 +52,10 @@ class MinimumDiameter(GramAggregator):
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         n_bad = gram.n_bad_left(self.n_bad)
-        n_subsets = comb(gram.n, n_bad)
-        if n_subsets > MOST_SUBSETS:
-            raise failure("n_bad", f"leave at most {MOST_SUBSETS} subsets of {gram.n} rows", f"{n_bad} ({n_subsets} subsets)")
+        n_distances = comb(gram.n, n_bad) * comb(gram.n - n_bad, 2)
+        if n_distances > MOST_DISTANCES:
+            limit = f"leave at most {MOST_DISTANCES:,} distances within subsets of {gram.n} rows"
+            raise failure("n_bad", limit, f"{n_bad} ({n_distances:,} distances)")
         members = torch.tensor(list(combinations(range(gram.n), gram.n - n_bad)))
         widest, total = _extents(gram.squared_distances, members)
         tied = widest <= widest.min() * (1 + 1e-12)

@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from math import floor
 from typing import final
 
 import torch
@@ -63,5 +62,5 @@ class NormClipping(Wrapper):
     def _adapted_radius(self, gram: Gram) -> float:
         assert self.n_bad is not None
         n_bad = gram.n_bad_left(self.n_bad)
-        n_clipped = floor(2 * n_bad / gram.n * (gram.n - n_bad))
+        n_clipped = 2 * n_bad * (gram.n - n_bad) // gram.n
         return float(gram.norms.sort(descending=True).values[n_clipped])

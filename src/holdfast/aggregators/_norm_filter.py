@@ -10,7 +10,7 @@ from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.geometry import Gram, Solution
 
-ROUNDING = 1e-9
+ROUNDING = 1e-12
 """0.29 * 100 is 28.999999999999996."""
 
 

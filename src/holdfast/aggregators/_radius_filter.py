@@ -7,7 +7,7 @@ from holdfast._checks import check_positive
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.geometry import Gram, Solution, half_weight_radius
+from holdfast.geometry import Gram, Solution, half_weight_radius, least
 
 
 @final
@@ -50,7 +50,7 @@ class RadiusFilter(GramAggregator):
     def _solve(self, gram: Gram, given: Given) -> Solution:
         shares = given.weights_of(gram.n)
         reach = torch.tensor([half_weight_radius(row, shares) for row in gram.distances], dtype=torch.float64)
-        median = int(reach.argmin())
+        median = least(reach, gram.distances @ shares)
         radius = float(reach[median]) if self.radius is None else self.radius / gram.unit
         weights = shares * (gram.distances[median] <= 2 * radius)
         return Solution(weights / weights.sum())

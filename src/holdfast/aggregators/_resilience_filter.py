@@ -49,7 +49,8 @@ class ResilienceFilter(GramAggregator):
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         shares = given.weights_of(gram.n)
-        bound = 4 * (self.sigma / gram.unit) ** 2
+        sigma = self.sigma / gram.unit
+        bound = 4 * sigma * sigma  # a power would raise where a product overflows to infinity
         trust = torch.ones_like(shares)
         kept = trust >= 0.5
         outcome = Outcome.FINISHED
@@ -59,7 +60,7 @@ class ResilienceFilter(GramAggregator):
             if variance * float((shares * trust * kept).sum()) <= bound:
                 break
             trust = trust * (1 - torch.where(kept, scores, 0.0) / scores[kept].max())
-            if float(shares[trust >= 0.5].sum()) < 0.5:
+            if float(shares[trust >= 0.5].sum()) < 0.5 * (1 - 1e-12):
                 outcome = Outcome.BOUND_NOT_MET
                 break
             kept = trust >= 0.5

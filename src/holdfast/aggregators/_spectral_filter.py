@@ -50,7 +50,8 @@ class SpectralFilter(GramAggregator):
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         weights = given.weights_of(gram.n).clone()
-        bound = 0.0 if self.sigma is None else (self.sigma / gram.unit) ** 2
+        sigma = (self.sigma or 0.0) / gram.unit
+        bound = sigma * sigma  # a power would raise where a product overflows to infinity
         n_rounds = gram.n_bad_left(self.n_bad)
         for round_ in range(n_rounds):
             variance, scores = principal_scores(gram, weights)

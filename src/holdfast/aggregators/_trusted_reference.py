@@ -38,7 +38,7 @@ class TrustedReference(GramAggregator):
         return n
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        products = gram.about(-1)
+        products = gram.about_origin
         length = float(products[gram.n, gram.n]) ** 0.5
         scale = (length / gram.norms).nan_to_num(0.0, posinf=0.0)
         cosines = (products[: gram.n, gram.n] / (gram.norms * length)).nan_to_num(0.0)

@@ -41,7 +41,7 @@ class Wrapper(Aggregator):
         """The matrix [n', n] over the kept rows, and the weights [n'] of the mixtures (None: equal)."""
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        gram = rows.gram(given.references)
+        gram = rows.gram(given.references, given.row_weights)
         matrix, row_weights = self._mix(gram, given.for_rows(gram.kept))
         mixed = MixedRows(rows, matrix, gram)
         inner = self.aggregator._aggregate(mixed, replace(given, row_weights=row_weights))

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_nonnegative
+from holdfast._checks import check_count, check_nonnegative, failure
 from holdfast._typing import Score
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._call_arguments import SCORE
@@ -53,17 +53,20 @@ class Zeno(Aggregator):
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         assert given.score is not None
+        n_kept = rows.n - max(0, self.n_bad - rows.n_lost)
         kept = torch.nonzero(rows.finite())[:, 0]
-        if len(kept) < rows.n - self.n_bad:
-            raise NonFiniteRowsError(
-                f"`rows` must be finite in at least {rows.n - self.n_bad} rows (needed by {self!r}), got {len(kept)}."
-            )
+        if len(kept) < n_kept:
+            raise NonFiniteRowsError(f"`rows` must be finite in at least {n_kept} rows (needed by {self!r}), got {len(kept)}.")
         scores = torch.tensor([self._score(rows, int(i), given.score) for i in kept], dtype=torch.float64)
-        best = kept[scores.argsort(descending=True, stable=True)[: rows.n - self.n_bad]]
+        best = kept[scores.argsort(descending=True, stable=True)[:n_kept]]
         weights = equal_weights(best, rows.n)
         return Aggregate(rows.combine(weights), weights, weights == 0)
 
     def _score(self, rows: Rows, i: int, score: Score) -> float:
         row: Tensor = rows.combine(one_hot(i, rows.n))
-        value = float(score(row)) - self.penalty * float(row.double().square().sum())
+        try:
+            value = float(score(row))
+        except (TypeError, ValueError):
+            raise failure("score", "return a number", "something else") from None
+        value -= self.penalty * float(row.double().square().sum())
         return float("-inf") if isnan(value) else value

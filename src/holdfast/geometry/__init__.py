@@ -1,9 +1,9 @@
 """Rows of gradients as points in space: inner products, distances, order statistics, and solvers that need nothing else."""
 
-from holdfast.geometry._central import FAR, half_weight_radius, most_central
+from holdfast.geometry._central import FAR, half_weight_radius, least, most_central
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
-from holdfast.geometry._gram import Gram, distances_from
+from holdfast.geometry._gram import Gram, distances_from, squared_distances
 from holdfast.geometry._kernels import working_dtype
 from holdfast.geometry._measure import Measurable, measure
 from holdfast.geometry._mixed_rows import MixedRows
@@ -25,12 +25,14 @@ __all__ = [
     "distances_from",
     "geometric_median",
     "half_weight_radius",
+    "least",
     "measure",
     "median",
     "most_central",
     "order_statistics",
     "pays_to_stream",
     "principal_scores",
+    "squared_distances",
     "streaming_geometric_median",
     "working_dtype",
 ]

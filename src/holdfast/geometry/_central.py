@@ -17,6 +17,15 @@ def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:
     return (sorted_weights * ordered).where(below < 0.5 * weights.sum() * (1 - _ROUNDING), 0.0).sum(-1)
 
 
+def least(values: Tensor, ties: Tensor) -> int:
+    """The position of the smallest of the values [n]; of those equal to rounding, the one with the smallest of `ties` [n].
+
+    A second measure decides between equals, so that the order of the rows does not.
+    """
+    tied = values <= values.min() * (1 + _ROUNDING)
+    return int(torch.where(tied, ties, torch.inf).argmin())
+
+
 def most_central(distances: Tensor, weights: Tensor | None = None) -> int:
     """The row with the least sum of distances [n, n] to its nearer majority (in weight): no minority can make itself central."""
     if weights is None:

@@ -34,7 +34,7 @@ class DenseRows(Rows):
         parts = check_rows(tensors)
         if isinstance(tensors, Tensor) and tensors.ndim != 2:
             raise failure("rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape))
-        self._parts = [_as_wide_as_viewable(part.detach()) for part in parts]
+        self._parts = [_as_wide_as_viewable(part.detach()) for part in parts if part[0].numel()]
         self._kept: Tensor | None = None
         self.n = parts[0].shape[0]
         self.d = sum(part[0].numel() for part in parts)
@@ -49,8 +49,8 @@ class DenseRows(Rows):
         """Whether products of the rows need no conversion: float32 and float64, not half precision."""
         return self.dtype == _kernels.working_dtype(self.dtype)
 
-    def gram(self, references: Sequence[Tensor] = ()) -> Gram:
-        return measure(self, references)
+    def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
+        return measure(self, references, row_weights)
 
     def products(self, references: Tensor) -> Tensor:
         """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry._central import FAR, half_weight_radius, most_central, nearer_half
-from holdfast.geometry._gram import SAME, Gram, distances_from
+from holdfast.geometry._gram import Gram, distances_from, squared_distances
 from holdfast.geometry._solution import Outcome, Solution
 
 EPSILON = 1e-15
@@ -29,7 +29,7 @@ def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance
     1. If a row is optimal, it is the medoid, and optimality can be read off there (Vardi and Zhang 2000, equation 2.5):
        the pull :math:`\|R\|` of the other rows is no more than the medoid's own weight.
     2. Else leave the medoid by their step. From there on no iterate can meet a row, because f is below its value at every row.
-    3. Take Newton steps, or the Weiszfeld step where that lowers f more. The Hessian is
+    3. Take Newton steps, halved until they lower f as much as the Weiszfeld step, or that one. The Hessian is
        :math:`\sum_i \eta_i (I - u_i u_i^T) / d_i`, with distances :math:`d_i` and unit vectors :math:`u_i` from y to row i, so
        an n x n system gives the step h.
     4. Certify, by the smaller of two bounds. The vectors :math:`u_i - (I - u_i u_i^T) h / d_i` have weighted sum zero; divided by
@@ -46,7 +46,8 @@ def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance
         weights = eta * (gram.distances[centre] == 0)
         none = torch.zeros(gram.n, dtype=torch.bool)
         return Solution(weights / weights.sum(), Outcome.EXACT, 0, 0.0, rejected=none)
-    problem = _Problem.of(gram, eta, centre, FAR * usual)
+    products, pull = gram.pulled(centre, FAR * usual)
+    problem = _Problem(products=products, eta=eta, pull=pull, centre=centre)
     found = problem.leave_medoid(tolerance)
     solution = found if isinstance(found, Solution) else problem.descend(found, tolerance, max_steps)
     return _as_honest_as(gram, problem.in_rows(solution), tolerance)
@@ -72,13 +73,6 @@ class _Problem:
     pull: Tensor
     centre: int
 
-    @staticmethod
-    def of(gram: Gram, eta: Tensor, centre: int, radius: float) -> "_Problem":
-        """The rows as seen from row `centre`, none farther away than `radius`."""
-        pull = (radius / gram.distances[centre]).clamp(max=1.0)
-        products = gram.about(centre)[: gram.n, : gram.n] * pull[:, None] * pull[None, :]
-        return _Problem(products=products, eta=eta, pull=pull, centre=centre)
-
     def in_rows(self, solution: Solution) -> Solution:
         """The same point as a combination of the rows themselves: what a pulled row lacks stands on the centre row."""
         weights = solution.weights * self.pull
@@ -92,10 +86,7 @@ class _Problem:
 
     def leave_medoid(self, tolerance: float) -> Solution | Tensor:
         """The medoid if it is optimal (several of equal value: their mean), else the weights after the Vardi-Zhang step from it."""
-        squares = self.products.diagonal()
-        squared = squares[:, None] + squares[None, :] - 2 * self.products
-        squared[squared <= SAME * (squares[:, None] + squares[None, :])] = 0.0
-        distances = squared.sqrt()
+        distances = squared_distances(self.products).sqrt()
         values = distances @ self.eta
         best = values <= values.min() * (1 + ROUNDING)
         medoid = int(torch.nonzero(best)[0, 0])
@@ -133,9 +124,20 @@ class _Problem:
             before, value = value, float(self.eta @ distances)
             if value >= before * (1 - EPSILON) and relative > 0.5 * previous:
                 return Solution(weiszfeld, Outcome.STALLED, step, relative)
-            gain = self.eta @ (self.distances_from(weiszfeld) - self.distances_from(newton))
-            weights = newton if float(gain) >= -ROUNDING * value else weiszfeld
+            weights = self._better(weights, weiszfeld, newton, ROUNDING * value)
         return Solution(weiszfeld, Outcome.OUT_OF_STEPS, max_steps, relative)
+
+    def _better(self, weights: Tensor, weiszfeld: Tensor, newton: Tensor, rounding: float) -> Tensor:
+        """The longest of halved Newton steps that is no worse than the Weiszfeld step, or else that one.
+
+        From a crowd of equal rows the full Newton step overshoots by far, while Weiszfeld's hardly moves.
+        """
+        allowed = float(self.eta @ self.distances_from(weiszfeld)) + rounding
+        for n_halvings in range(7):
+            trial = weights + 0.5**n_halvings * (newton - weights)
+            if float(self.eta @ self.distances_from(trial)) <= allowed:
+                return trial
+        return weiszfeld
 
     def _steps(self, weights: Tensor, distances: Tensor) -> tuple[Tensor, Tensor, float]:
         """Weights after a Weiszfeld step, weights after a Newton step, and the certified gap of the point between them."""

@@ -16,6 +16,15 @@ def distances_from(products: Tensor, weights: Tensor, *, least: float = 0.0) -> 
     return (products.diagonal() - 2 * image + weights @ image).clamp(min=least).sqrt()
 
 
+def squared_distances(products: Tensor) -> Tensor:
+    """[m, m] squared distances between points with these inner products; equal points have distance zero exactly."""
+    squares = products.diagonal()
+    sums = squares[:, None] + squares[None, :]
+    distances = sums - 2 * products
+    distances[distances <= SAME * sums] = 0.0
+    return distances.fill_diagonal_(0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Gram:
     r"""Inner products of points, in float64 on the CPU.
@@ -30,6 +39,7 @@ class Gram:
         n_lost: the number of rows that are not, and are known to be bad.
         unit: the length that the numbers here call 1.
         exact: whether the rows took the careful pass, so that sums of them should, too.
+        uncentred: [m, m] the same about the origin, where the base point is another and may be too far from it to tell.
         precision: how well a relative objective is known from these products; 0 if to float64's last digits.
     """
 
@@ -39,6 +49,7 @@ class Gram:
     unit: float = 1.0
     exact: bool = False
     precision: float = 0.0
+    uncentred: Tensor | None = None
 
     @property
     def n(self) -> int:
@@ -50,18 +61,9 @@ class Gram:
         return max(0, n_bad - self.n_lost)
 
     @cached_property
-    def all_squared_distances(self) -> Tensor:
-        """[m, m] squared distances between all points; equal points have distance zero exactly."""
-        squares = self.products.diagonal()
-        sums = squares[:, None] + squares[None, :]
-        distances = sums - 2 * self.products
-        distances[distances <= SAME * sums] = 0.0
-        return distances.fill_diagonal_(0.0)
-
-    @cached_property
     def squared_distances(self) -> Tensor:
         """[n, n] squared distances between the rows."""
-        return self.all_squared_distances[: self.n, : self.n]
+        return squared_distances(self.products[: self.n, : self.n])
 
     @cached_property
     def distances(self) -> Tensor:
@@ -71,12 +73,22 @@ class Gram:
     @cached_property
     def norms(self) -> Tensor:
         """[n] distances of the rows from the origin."""
-        return self.all_squared_distances[: self.n, -1].sqrt()
+        return self.about_origin.diagonal()[: self.n].clamp(min=0).sqrt()
+
+    @property
+    def about_origin(self) -> Tensor:
+        """[m, m] inner products as seen from the origin."""
+        return self.about(-1) if self.uncentred is None else self.uncentred
 
     def about(self, point: int) -> Tensor:
-        """[m, m] inner products as seen from one of the points; `about(-1)` is about the origin."""
+        """[m, m] inner products as seen from one of the points."""
         to_point = self.products[:, point]
         return self.products - to_point[:, None] - to_point[None, :] + to_point[point]
+
+    def pulled(self, centre: int, radius: float) -> tuple[Tensor, Tensor]:
+        """[n, n] inner products about row `centre` of the rows, none farther from it than `radius`; and the factors [n] of the pull."""
+        pull = (radius / self.distances[centre]).clamp(max=1.0)
+        return self.about(centre)[: self.n, : self.n] * pull[:, None] * pull[None, :], pull
 
     def transformed(self, matrix: Tensor) -> "Gram":
         """The Gram matrix of the rows `matrix @ rows`, with the same references and origin.
@@ -91,5 +103,6 @@ class Gram:
         return replace(
             self,
             products=change @ self.products @ change.T,
+            uncentred=None if self.uncentred is None else change @ self.uncentred @ change.T,
             kept=torch.arange(len(matrix)),
         )

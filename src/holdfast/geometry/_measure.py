@@ -9,16 +9,19 @@ from torch import Tensor
 from holdfast._checks import check_finite_majority, failure
 from holdfast.geometry import _kernels
 from holdfast.geometry._central import most_central
-from holdfast.geometry._gram import Gram
+from holdfast.geometry._gram import Gram, squared_distances
 
 CLOSE = 1e-3
 """Squared distances below this share of the squared norms have lost digits in float32: centre the rows and measure again."""
 
+OUTSIZED = 1e8
+"""Rows whose squared norm is this many times the usual one: float32 angles to them are too coarse for what they add to an objective."""
+
 IN_RANGE = 2.0**450
 """Rows this much larger than a usual row are beyond float64 once squared; they count as infinite."""
 
-FAST_PRECISION = 1e-9
-"""Relative error of an objective from float32 tiles; measured excesses are 1e-10 and below."""
+FAST_PRECISION = 1e-8
+"""Relative error of an objective from float32 tiles; measured excesses are some 1e-9 at most."""
 
 
 class Measurable(Protocol):
@@ -35,26 +38,29 @@ class Measurable(Protocol):
     def keep(self, indices: Tensor) -> "Measurable": ...
 
 
-def measure(rows: Measurable, references: Sequence[Tensor] = ()) -> Gram:
-    """The Gram matrix of `rows`, `references` and the origin.
+def measure(rows: Measurable, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
+    """The Gram matrix of `rows`, `references` and the origin; `row_weights` [n] say what a majority is.
 
     The clean path is one pass over the rows and one transfer to the host. Everything that can be wrong shows on its result:
-    a non-finite or vanishing squared norm (NaN, infinity, overflow, underflow), or distances that are small against the
-    norms (cancellation). Only then follow passes in float64, about a central row.
+    a non-finite, vanishing or outsized squared norm (NaN, infinity, overflow, underflow), or distances that are small against
+    the norms (cancellation). Only then follow passes in float64, about a central row.
     """
     others = torch.stack([*references]) if references else torch.empty(0, rows.d, dtype=rows.dtype, device=rows.device)
     # The fast pass is about the origin itself, whose products are zero.
     products = torch.nn.functional.pad(rows.products(others).cpu().double(), (0, 1, 0, 1))
+    products = 0.5 * (products + products.T)  # a product's rounding depends on the side
     precision = 0.0 if rows.dtype is torch.float64 else FAST_PRECISION
     gram = Gram(products=products, kept=torch.arange(rows.n), precision=precision)
-    return gram if _is_trustworthy(gram, rows) else _measure_carefully(rows, others)
+    return gram if _is_trustworthy(gram, rows) else _measure_carefully(rows, others, row_weights)
 
 
 def _is_trustworthy(gram: Gram, rows: Measurable) -> bool:
     squares = gram.products.diagonal()[:-1]
     if not bool(torch.isfinite(gram.products).all()) or not squares_survived(squares, rows.d, rows.dtype):
         return False
-    distances = gram.all_squared_distances[:-1, :-1] + torch.diag(squares)
+    if bool((squares > OUTSIZED * squares.median()).any()):
+        return False
+    distances = squared_distances(gram.products[:-1, :-1]) + torch.diag(squares)
     return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
 
 
@@ -64,7 +70,7 @@ def squares_survived(squares: Tensor, d: int, dtype: torch.dtype) -> bool:
     return bool(torch.isfinite(squares).all()) and bool((squares > 1e6 * smallest_normal * d).all())
 
 
-def _measure_carefully(rows: Measurable, others: Tensor) -> Gram:
+def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | None) -> Gram:
     magnitudes = rows.magnitudes().to(_kernels.wide_dtype(rows.device)).cpu().double()
     if not bool(torch.isfinite(others).all()):
         raise failure("reference", "be finite", "NaN or infinity")
@@ -75,13 +81,13 @@ def _measure_carefully(rows: Measurable, others: Tensor) -> Gram:
     points = torch.cat([others, others.new_zeros(1, rows.d)])
     # Squares of float32 always fit float64; float64 rows of unusual size are measured in their own unit.
     plain = rows.dtype is not torch.float64 or 1e-10 < float(usual) < 1e10
-    unit = 1.0 if plain else 2.0 ** round(torch.log2(usual).item())
+    unit = 1.0 if plain else 2.0 ** max(-1000, round(torch.log2(usual).item()))
 
-    def gram(centre: int | None) -> Gram:
-        products = finite.exact_products(points, centre=centre, scale=1.0 / unit).cpu()
-        return Gram(products=products, kept=kept, n_lost=rows.n - len(kept), unit=unit, exact=True)
-
-    return gram(most_central(gram(None).distances))
+    uncentred = finite.exact_products(points, centre=None, scale=1.0 / unit).cpu()
+    weights = None if row_weights is None else row_weights[kept]
+    centre = most_central(squared_distances(uncentred[: len(kept), : len(kept)]).sqrt(), weights)
+    products = finite.exact_products(points, centre=centre, scale=1.0 / unit).cpu()
+    return Gram(products=products, kept=kept, n_lost=rows.n - len(kept), unit=unit, exact=True, uncentred=uncentred)
 
 
 def _usual_magnitude(magnitudes: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class MixedRows(Rows):
         self.n, self.d, self.dtype, self.device = len(matrix), rows.d, rows.dtype, rows.device
         self.n_lost = gram.n_lost
 
-    def gram(self, references: Sequence[Tensor] = ()) -> Gram:
+    def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         assert len(self._gram.products) - self._gram.n - 1 == len(references), "the mixing measured other references"
         return self._gram
 

@@ -25,8 +25,11 @@ class Rows(ABC):
     """Rows that were not finite and were set aside already: so many bad ones fewer to expect."""
 
     @abstractmethod
-    def gram(self, references: Sequence[Tensor] = ()) -> Gram:
-        """Inner products among the finite rows, the `references` (vectors [d]) and the origin."""
+    def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
+        """Inner products among the finite rows, the `references` (vectors [d]) and the origin.
+
+        `row_weights` [n] say in what a majority is counted, where the rows must be measured from the middle of one.
+        """
 
     @abstractmethod
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
