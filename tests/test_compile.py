@@ -19,7 +19,7 @@ def fresh_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
 @pytest.mark.parametrize(
     "rule", [CoordinateMedian(), TrimmedMean(n_bad=1), MeanAroundMedian(n_bad=1)], ids=lambda rule: rule.name
 )

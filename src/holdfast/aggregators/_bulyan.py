@@ -52,7 +52,7 @@ class Bulyan(Aggregator):
         n_chosen = gram.n - 2 * n_bad
         chosen = gram.kept[_choose(gram.squared_distances, n_chosen, n_bad)]
         n_near = max(1, n_chosen - 2 * n_bad)
-        vector, _ = rows.keep(chosen).map_columns(lambda chunk: mean_around_median(chunk, n_near), WIDTH)
+        vector, _ = rows.keep(chosen).map_columns(mean_around_median(n_chosen, n_near), WIDTH)
         rejected = torch.ones(rows.n, dtype=torch.bool).index_fill_(0, chosen, False)
         return Aggregate(vector, None, rejected)
 

@@ -40,7 +40,8 @@ class CoordinateMedian(CoordinateAggregator):
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
         if row_weights is not None:
             return lambda chunk: _weighted_median(chunk, row_weights)
-        return lambda chunk: median(chunk.unbind(0))
+        middle = median(n)
+        return lambda chunk: middle(chunk.unbind(0))
 
 
 def _weighted_median(chunk: Tensor, row_weights: Tensor) -> Tensor:

@@ -44,21 +44,26 @@ class MeanAroundMedian(CoordinateAggregator):
 
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
         n_kept = n - max(0, self.n_bad - n_lost)
-        return lambda chunk: mean_around_median(chunk, n_kept)
+        return mean_around_median(n, n_kept)
 
 
-def mean_around_median(chunk: Tensor, n_kept: int) -> Tensor:
-    """[c] the mean, in each column of a chunk [n, c], of the `n_kept` values nearest to the column's median."""
-    values = chunk.unbind(0)
-    middle = median(values)
-    distances = [(value - middle).abs() for value in values]
-    farthest = order_statistics(distances, (n_kept - 1,))[0]
-    inside, edge = torch.zeros_like(middle), torch.zeros_like(middle)
-    n_inside, n_edge = torch.zeros_like(middle), torch.zeros_like(middle)
-    for value, distance in zip(values, distances, strict=True):
-        is_inside, is_edge = distance < farthest, distance == farthest
-        inside = inside + torch.where(is_inside, value - middle, 0.0)
-        edge = edge + torch.where(is_edge, value - middle, 0.0)
-        n_inside = n_inside + is_inside.to(middle.dtype)
-        n_edge = n_edge + is_edge.to(middle.dtype)
-    return middle + (inside + edge * ((n_kept - n_inside) / n_edge)) / n_kept
+def mean_around_median(n: int, n_kept: int) -> Callable[[Tensor], Tensor]:
+    """The function from a chunk [n, c] to the mean, in each column, of the `n_kept` values nearest to the column's median."""
+    middle_of, farthest_of = median(n), order_statistics(n, (n_kept - 1,))
+
+    def function(chunk: Tensor) -> Tensor:
+        values = chunk.unbind(0)
+        middle = middle_of(values)
+        distances = [(value - middle).abs() for value in values]
+        (farthest,) = farthest_of(distances)
+        inside, edge = torch.zeros_like(middle), torch.zeros_like(middle)
+        n_inside, n_edge = torch.zeros_like(middle), torch.zeros_like(middle)
+        for value, distance in zip(values, distances, strict=True):
+            is_inside, is_edge = distance < farthest, distance == farthest
+            inside = inside + torch.where(is_inside, value - middle, 0.0)
+            edge = edge + torch.where(is_edge, value - middle, 0.0)
+            n_inside = n_inside + is_inside.to(middle.dtype)
+            n_edge = n_edge + is_edge.to(middle.dtype)
+        return middle + (inside + edge * ((n_kept - n_inside) / n_edge)) / n_kept
+
+    return function

@@ -44,10 +44,10 @@ class TrimmedMean(CoordinateAggregator):
 
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
         n_trimmed = max(0, self.n_bad - n_lost)
-        ranks = tuple(range(n_trimmed, n - n_trimmed))
+        select = order_statistics(n, tuple(range(n_trimmed, n - n_trimmed)))
 
         def trimmed_mean(chunk: Tensor) -> Tensor:
-            kept = order_statistics(chunk.unbind(0), ranks)
+            kept = select(chunk.unbind(0))
             total = torch.zeros_like(kept[0])
             for value in kept:
                 total = total + value / len(kept)

@@ -56,18 +56,17 @@ def measure(rows: Measurable, references: Sequence[Tensor] = (), row_weights: Te
 
 def _is_trustworthy(gram: Gram, rows: Measurable) -> bool:
     squares = gram.products.diagonal()[:-1]
-    if not bool(torch.isfinite(gram.products).all()) or not squares_survived(squares, rows.d, rows.dtype):
-        return False
-    if bool((squares > OUTSIZED * squares.median()).any()):
+    if not bool(torch.isfinite(gram.products).all()) or not are_tame(squares, rows.d, rows.dtype):
         return False
     distances = squared_distances(gram.products[:-1, :-1]) + torch.diag(squares)
     return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
 
 
-def squares_survived(squares: Tensor, d: int, dtype: torch.dtype) -> bool:
-    """Whether squared norms [n] of rows of d entries are finite and large enough that no entry that matters lost its square."""
+def are_tame(squares: Tensor, d: int, dtype: torch.dtype) -> bool:
+    """Whether squared norms [n] of rows of d entries are finite, none so small that squares of entries were lost, none outsized."""
     smallest_normal = torch.finfo(_kernels.working_dtype(dtype)).tiny
-    return bool(torch.isfinite(squares).all()) and bool((squares > 1e6 * smallest_normal * d).all())
+    smallest, largest = 1e6 * smallest_normal * d, OUTSIZED * squares.median()
+    return bool((torch.isfinite(squares) & (squares > smallest) & (squares <= largest)).all())
 
 
 def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | None) -> Gram:

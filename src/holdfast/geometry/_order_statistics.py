@@ -5,7 +5,7 @@ better than sorting each column: for the median of 32 rows it is ten times as fa
 result of its column.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
@@ -37,22 +37,29 @@ def comparators(n: int, ranks: tuple[int, ...]) -> tuple[tuple[int, int, bool, b
     return tuple(reversed(kept))
 
 
-def order_statistics(values: Sequence[Tensor], ranks: tuple[int, ...]) -> list[Tensor]:
-    """The elementwise `ranks` of equally shaped tensors (rank 0 is the smallest)."""
-    values = list(values)
-    for i, j, low, high in comparators(len(values), ranks):
-        a, b = values[i], values[j]
-        if low:
-            values[i] = torch.minimum(a, b)
-        if high:
-            values[j] = torch.maximum(a, b)
-    return [values[rank] for rank in ranks]
+def order_statistics(n: int, ranks: tuple[int, ...]) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+    """The function from n equally shaped tensors to their elementwise `ranks` (rank 0 is the smallest)."""
+    network = comparators(n, ranks)
+
+    def select(values: Sequence[Tensor]) -> list[Tensor]:
+        values = list(values)
+        for i, j, low, high in network:
+            a, b = values[i], values[j]
+            if low:
+                values[i] = torch.minimum(a, b)
+            if high:
+                values[j] = torch.maximum(a, b)
+        return [values[rank] for rank in ranks]
+
+    return select
 
 
-def median(values: Sequence[Tensor]) -> Tensor:
-    """The elementwise median; of an even number, the mean of the two middle values."""
-    n = len(values)
-    if n % 2:
-        return order_statistics(values, (n // 2,))[0]
-    low, high = order_statistics(values, (n // 2 - 1, n // 2))
-    return 0.5 * low + 0.5 * high  # halved first: the sum of two large values may overflow
+def median(n: int) -> Callable[[Sequence[Tensor]], Tensor]:
+    """The function from n equally shaped tensors to their elementwise median; of an even number, the mean of the two middle values."""
+    select = order_statistics(n, ((n - 1) // 2, n // 2) if n % 2 == 0 else (n // 2,))
+
+    def middle(values: Sequence[Tensor]) -> Tensor:
+        found = select(values)
+        return found[0] if n % 2 else 0.5 * found[0] + 0.5 * found[1]  # halved first: the sum of two large values may overflow
+
+    return middle

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import distance_bound, relative_gap
-from holdfast.geometry._measure import CLOSE, FAST_PRECISION, squares_survived
+from holdfast.geometry._measure import CLOSE, FAST_PRECISION, are_tame
 from holdfast.geometry._solution import Outcome, Solution
 
 FEW_ROWS = 80
@@ -45,7 +45,7 @@ def streaming_geometric_median(
         return None
     eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64) if row_weights is None else row_weights
     squares = rows.squared_norms()
-    if not squares_survived(squares, rows.d, rows.dtype):
+    if not are_tame(squares, rows.d, rows.dtype):
         return None
     out = torch.empty(rows.d, dtype=rows.dtype)
     weights = _normalized(eta / squares.sqrt())
