@@ -52,18 +52,15 @@ def mean_around_median(n: int, n_kept: int) -> Callable[[Tensor], Tensor]:
     middle_of, farthest_of = median(n), order_statistics(n, (n_kept - 1,))
 
     def function(chunk: Tensor) -> Tensor:
-        values = chunk.unbind(0)
-        middle = middle_of(values)
-        distances = [(value - middle).abs() for value in values]
-        (farthest,) = farthest_of(distances)
-        inside, edge = torch.zeros_like(middle), torch.zeros_like(middle)
-        n_inside, n_edge = torch.zeros_like(middle), torch.zeros_like(middle)
-        for value, distance in zip(values, distances, strict=True):
-            is_inside, is_edge = distance < farthest, distance == farthest
-            inside = inside + torch.where(is_inside, value - middle, 0.0)
-            edge = edge + torch.where(is_edge, value - middle, 0.0)
-            n_inside = n_inside + is_inside.to(middle.dtype)
-            n_edge = n_edge + is_edge.to(middle.dtype)
-        return middle + (inside + edge * ((n_kept - n_inside) / n_edge)) / n_kept
+        middle = middle_of(chunk.unbind(0))
+        deviations = chunk - middle
+        distances = deviations.abs()
+        (farthest,) = farthest_of(distances.unbind(0))
+        inside, edge = (distances < farthest).to(chunk.dtype), (distances == farthest).to(chunk.dtype)
+        share_of_edge = (n_kept - inside.sum(0)) / edge.sum(0)
+        total = torch.zeros_like(middle)
+        for part in (deviations * (inside + edge * share_of_edge)).unbind(0):  # in order, so that compiled code adds alike
+            total = total + part
+        return middle + total / n_kept
 
     return function
