@@ -77,7 +77,6 @@ def main() -> None:
     honest = rows[N_BAD:]
     attacked = {name: torch.cat([attack(rows[:N_BAD], honest), honest]) for name, attack in ATTACKS.items()}
     unit = float((honest.mean(0) - truth).norm())
-    mean_seconds = seconds(lambda: rows.mean(0))
 
     table = Table(
         title=f"\n{N_BAD} bad rows of {N}, {D:,} coordinates: error of the aggregate",
@@ -93,7 +92,7 @@ def main() -> None:
     for text in track(RULES, description="Aggregating", console=console, transient=True):
         rule = rules.parse(text)
         errors = [float((rule(given) - truth).double().norm()) / unit for given in attacked.values()]
-        cost = seconds(lambda rule=rule: rule(rows)) / mean_seconds  # type: ignore[misc]
+        cost = seconds(lambda rule=rule: rule(rows)) / seconds(lambda: rows.mean(0))  # type: ignore[misc]
         table.add_row(Text(text.replace(f"(n_bad={N_BAD})", "")), *map(cell, errors), f"{cost:.1f}")
     console.print(table)
 

@@ -19,7 +19,7 @@ AWAY = 20.0
 every_rule = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-def holds(case: Case, trait: str, is_so: bool) -> None:
+def check_trait(case: Case, trait: str, is_so: bool) -> None:
     """The trait holds, or the rule declares that it cannot, and then it really does not."""
     if trait in case.lacks:
         assert not is_so, f"{case} claims to lack {trait} ({case.lacks[trait]}), but has it here"
@@ -75,14 +75,14 @@ def test_permutation(case: Case, seed: int) -> None:
         is_so = close(case.call(rows[order], rows), case.call(rows))
     except ValueError:  # a repetition code whose groups were torn apart
         is_so = False
-    holds(case, "permutation", is_so)
+    check_trait(case, "permutation", is_so)
 
 
 @every_rule
 def test_translation(case: Case) -> None:
     rows = case.rows(N, D, dtype=torch.float64)
     shift = 40 * gaussian(1, D, seed=9, dtype=torch.float64)
-    holds(case, "translation", close(case.call(rows + shift), case.call(rows) + shift[0]))
+    check_trait(case, "translation", close(case.call(rows + shift), case.call(rows) + shift[0]))
 
 
 @every_rule
@@ -91,13 +91,13 @@ def test_scale(case: Case, dtype: torch.dtype) -> None:
     rows = case.rows(N, D, dtype=dtype)
     plain = case.call(rows)
     scales = (1e-6, 1e6, 2.0**-100, 2.0**100)
-    holds(case, "scale", all(close(case.call(c * rows) / c, plain) for c in scales))
+    check_trait(case, "scale", all(close(case.call(c * rows) / c, plain) for c in scales))
 
 
 @every_rule
 def test_consensus(case: Case) -> None:
     rows = gaussian(1, D).expand(N, D)
-    holds(case, "consensus", close(case.call(rows), rows[0]))
+    check_trait(case, "consensus", close(case.call(rows), rows[0]))
 
 
 @every_rule
@@ -141,7 +141,7 @@ def test_mean_is_carried_away() -> None:
     rows = gaussian(N, D)
     rows[0] = 1e30
     mean = next(case for case in CASES if case.text == "mean")
-    holds(mean, "breakdown", bool(mean.call(rows).norm() < 1e3))
+    check_trait(mean, "breakdown", bool(mean.call(rows).norm() < 1e3))
 
 
 @every_rule

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast._checks import check_enough_rows, check_generator, check_row_weights, check_vector, failure
 from holdfast._typing import Score, TensorOrTensors
+from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import DenseRows, Outcome, Rows
 
@@ -93,14 +94,14 @@ class Aggregator(ABC):
         """The same for an `n` that the rule is defined for."""
 
     @property
-    @abstractmethod
     def takes(self) -> frozenset[str]:
-        """Which of `row_weights`, `reference`, `score` and `generator` the call may bring."""
+        """Which of `row_weights`, `reference`, `score` and `generator` the call may bring; none, unless a rule says so."""
+        return NOTHING
 
     @property
-    @abstractmethod
     def needs(self) -> frozenset[str]:
-        """Which of these the call must bring."""
+        """Which of these the call must bring; none, unless a rule says so."""
+        return NOTHING
 
     @abstractmethod
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:

@@ -7,7 +7,6 @@ from torch import Tensor
 from holdfast._checks import check_count
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._krum import krum_choice
 from holdfast.aggregators._mean_around_median import mean_around_median
 from holdfast.geometry import Rows
@@ -33,8 +32,6 @@ class Bulyan(Aggregator):
     n_bad: int
 
     name = "bulyan"
-    takes = NOTHING
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_count("n_bad", self.n_bad)

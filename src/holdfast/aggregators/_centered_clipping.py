@@ -5,7 +5,7 @@ import torch
 
 from holdfast._checks import check_count, check_positive
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING, REFERENCE, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import REFERENCE, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.geometry import Gram, Outcome, Solution, distances_from
 
@@ -32,7 +32,6 @@ class CenteredClipping(GramAggregator):
 
     name = "centered-clipping"
     takes = ROW_WEIGHTS | REFERENCE
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_positive("radius", self.radius)

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
 from holdfast.geometry import median
 
@@ -28,7 +28,6 @@ class CoordinateMedian(CoordinateAggregator):
 
     name = "coordinate-median"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     @property
     def n_needed(self) -> int:

@@ -5,7 +5,7 @@ import torch
 
 from holdfast._checks import check_count, check_positive
 from holdfast.aggregators._aggregator import Aggregate, Given
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.geometry import DenseRows, Gram, Rows, Solution, geometric_median, pays_to_stream, streaming_geometric_median
 
@@ -35,7 +35,6 @@ class GeometricMedian(GramAggregator):
 
     name = "geometric-median"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_positive("tolerance", self.tolerance)

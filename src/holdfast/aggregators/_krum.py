@@ -5,7 +5,6 @@ from torch import Tensor
 
 from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import one_hot
 from holdfast.geometry import Gram, Solution, least
@@ -30,8 +29,6 @@ class Krum(GramAggregator):
     n_bad: int
 
     name = "krum"
-    takes = NOTHING
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_count("n_bad", self.n_bad)

@@ -7,7 +7,6 @@ from torch import Tensor
 from holdfast._checks import check_count, check_finite_majority, failure
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._weights import equal_weights
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Rows
@@ -42,8 +41,6 @@ class MajorityVote(Aggregator):
     group_size: int
 
     name = "majority-vote"
-    takes = NOTHING
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_count("group_size", self.group_size, at_least=1)

@@ -5,7 +5,7 @@ import torch
 
 from holdfast._checks import check_finite_majority
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.geometry import Rows
 
 
@@ -24,7 +24,6 @@ class Mean(Aggregator):
 
     name = "mean"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     @property
     def n_needed(self) -> int:

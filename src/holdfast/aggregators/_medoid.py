@@ -4,7 +4,7 @@ from typing import final
 import torch
 
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import one_hot
 from holdfast.geometry import FAR, Gram, Solution, half_weight_radius, least, most_central, squared_distances
@@ -28,7 +28,6 @@ class Medoid(GramAggregator):
 
     name = "medoid"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     @property
     def n_needed(self) -> int:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from holdfast._checks import check_count, failure
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import equal_weights
 from holdfast.geometry import Gram, Solution
@@ -37,8 +36,6 @@ class MinimumDiameter(GramAggregator):
     n_bad: int
 
     name = "minimum-diameter"
-    takes = NOTHING
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_count("n_bad", self.n_bad)

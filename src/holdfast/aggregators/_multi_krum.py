@@ -3,7 +3,6 @@ from typing import final
 
 from holdfast._checks import check_count, failure
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._krum import krum_scores
 from holdfast.aggregators._weights import equal_weights
@@ -30,8 +29,6 @@ class MultiKrum(GramAggregator):
     n_selected: int | None = None
 
     name = "multi-krum"
-    takes = NOTHING
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_count("n_bad", self.n_bad)

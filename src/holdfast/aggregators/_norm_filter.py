@@ -37,7 +37,6 @@ class NormFilter(GramAggregator):
     bad_fraction: float | None = None
 
     name = "norm-filter"
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_one_of("n_bad", self.n_bad, "bad_fraction", self.bad_fraction)

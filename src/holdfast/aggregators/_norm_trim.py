@@ -4,7 +4,7 @@ from typing import final
 
 from holdfast._checks import check_share
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._norm_filter import ROUNDING, tail
 from holdfast.geometry import Gram, Solution
@@ -30,7 +30,6 @@ class NormTrim(GramAggregator):
 
     name = "norm-trim"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_share("bad_fraction", self.bad_fraction, below=0.5)

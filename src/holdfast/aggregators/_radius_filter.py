@@ -5,7 +5,7 @@ import torch
 
 from holdfast._checks import check_positive
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.geometry import Gram, Solution, half_weight_radius, least
 
@@ -34,7 +34,6 @@ class RadiusFilter(GramAggregator):
 
     name = "radius-filter"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         if self.radius is not None:

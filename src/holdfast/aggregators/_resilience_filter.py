@@ -5,7 +5,7 @@ import torch
 
 from holdfast._checks import check_positive
 from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 
@@ -35,7 +35,6 @@ class ResilienceFilter(GramAggregator):
 
     name = "resilience-filter"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)

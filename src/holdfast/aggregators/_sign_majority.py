@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
+from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
 
 
@@ -27,7 +27,6 @@ class SignMajority(CoordinateAggregator):
 
     name = "sign-majority"
     takes = ROW_WEIGHTS
-    needs = NOTHING
 
     @property
     def n_needed(self) -> int:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from holdfast._checks import check_count
-from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
 from holdfast.geometry import order_statistics
 
@@ -29,8 +28,6 @@ class TrimmedMean(CoordinateAggregator):
     n_bad: int
 
     name = "trimmed-mean"
-    takes = NOTHING
-    needs = NOTHING
 
     def __post_init__(self) -> None:
         check_count("n_bad", self.n_bad)
