@@ -103,6 +103,11 @@ class Aggregator(ABC):
         """Which of these the call must bring; none, unless a rule says so."""
         return NOTHING
 
+    @property
+    @abstractmethod
+    def reads_products(self) -> bool:
+        """Whether the rule looks at inner products of rows, so that a wrapper before it should have them ready."""
+
     @abstractmethod
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         """The rule itself, on checked arguments."""

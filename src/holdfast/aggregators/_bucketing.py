@@ -9,7 +9,7 @@ from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._call_arguments import GENERATOR
 from holdfast.aggregators._wrapper import Wrapper, check_wrappable
-from holdfast.geometry import Gram
+from holdfast.geometry import Lengths
 
 
 @final
@@ -36,6 +36,7 @@ class Bucketing(Wrapper):
 
     name = "bucketing"
     _own_needs = GENERATOR
+    _mixes_by_products = False
 
     def __post_init__(self) -> None:
         check_wrappable(self.aggregator)
@@ -52,11 +53,11 @@ class Bucketing(Wrapper):
     def _n_resisted(self, n: int) -> int:
         return self.aggregator.n_resisted(ceil(n / self.bucket_size))
 
-    def _mix(self, gram: Gram, given: Given) -> tuple[Tensor, Tensor | None]:
+    def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
         assert given.generator is not None
-        order = torch.randperm(gram.n, generator=given.generator, device=given.generator.device).cpu()
-        shares = given.weights_of(gram.n)
-        matrix = torch.zeros(ceil(gram.n / self.bucket_size), gram.n, dtype=torch.float64)
+        order = torch.randperm(measured.n, generator=given.generator, device=given.generator.device).cpu()
+        shares = given.weights_of(measured.n)
+        matrix = torch.zeros(ceil(measured.n / self.bucket_size), measured.n, dtype=torch.float64)
         for bucket, members in enumerate(torch.split(order, self.bucket_size)):
             matrix[bucket, members] = shares[members]
         totals = matrix.sum(1)

@@ -32,6 +32,7 @@ class Bulyan(Aggregator):
     n_bad: int
 
     name = "bulyan"
+    reads_products = True
 
     def __post_init__(self) -> None:
         check_count("n_bad", self.n_bad)

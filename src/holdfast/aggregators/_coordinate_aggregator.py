@@ -19,6 +19,8 @@ class CoordinateAggregator(Aggregator):
     that are not.
     """
 
+    reads_products = False
+
     @abstractmethod
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
         """The function from a chunk [n, c] to [c]; `n_lost` further rows were not finite and are gone."""

@@ -1,6 +1,7 @@
 """The family of rules that need inner products alone."""
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 
@@ -15,9 +16,14 @@ class GramAggregator(Aggregator):
     Gram matrix and sums of rows, also an estimate of the one and a part of the other, can be handed to such a rule as `Rows`.
     """
 
+    reads_products = True
+
     @abstractmethod
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        """Weights for the kept rows of `gram`; `given` speaks of these rows alone."""
+        """Weights for the kept rows of `gram`; `given` speaks of these rows alone.
+
+        A rule that compares norms alone says `reads_products = False` and is given `Lengths`, which cost a lighter pass.
+        """
 
     def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
         """The aggregate by a way that does not need the Gram matrix, where the rule has one and it is cheaper for these rows."""
@@ -27,7 +33,7 @@ class GramAggregator(Aggregator):
         found = self._without_gram(rows, given)
         if found is not None:
             return found
-        gram = rows.gram(given.references, given.row_weights)
+        gram: Any = rows.gram(given.references, given.row_weights) if self.reads_products else rows.lengths()
         solution = self._solve(gram, given.for_rows(gram.kept))
         weights = torch.zeros(rows.n, dtype=torch.float64)
         weights[gram.kept] = solution.weights

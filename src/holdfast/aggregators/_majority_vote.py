@@ -41,6 +41,7 @@ class MajorityVote(Aggregator):
     group_size: int
 
     name = "majority-vote"
+    reads_products = False
 
     def __post_init__(self) -> None:
         check_count("group_size", self.group_size, at_least=1)

@@ -23,6 +23,7 @@ class Mean(Aggregator):
     """
 
     name = "mean"
+    reads_products = False
     takes = ROW_WEIGHTS
 
     @property

@@ -33,6 +33,7 @@ class NearestNeighborMixing(Wrapper):
 
     name = "mixing"
     _own_needs = NOTHING
+    _mixes_by_products = True
 
     def __post_init__(self) -> None:
         check_wrappable(self.aggregator)
@@ -49,8 +50,8 @@ class NearestNeighborMixing(Wrapper):
     def _n_resisted(self, n: int) -> int:
         return min(self.n_bad, self.aggregator.n_resisted(n))
 
-    def _mix(self, gram: Gram, given: Given) -> tuple[Tensor, Tensor | None]:
-        n_near = gram.n - gram.n_bad_left(self.n_bad)
-        nearest = gram.squared_distances.argsort(dim=1, stable=True)[:, :n_near]
-        matrix = torch.zeros(gram.n, gram.n, dtype=torch.float64)
+    def _mix(self, measured: Gram, given: Given) -> tuple[Tensor, Tensor | None]:
+        n_near = measured.n - measured.n_bad_left(self.n_bad)
+        nearest = measured.squared_distances.argsort(dim=1, stable=True)[:, :n_near]
+        matrix = torch.zeros(measured.n, measured.n, dtype=torch.float64)
         return matrix.scatter_(1, nearest, 1.0 / n_near), None

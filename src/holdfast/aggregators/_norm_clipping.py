@@ -8,7 +8,7 @@ from holdfast._checks import check_count, check_one_of, check_positive
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._wrapper import Wrapper, check_wrappable
-from holdfast.geometry import Gram
+from holdfast.geometry import Lengths
 
 
 @final
@@ -35,6 +35,7 @@ class NormClipping(Wrapper):
 
     name = "clipping"
     _own_needs = NOTHING
+    _mixes_by_products = False
 
     def __post_init__(self) -> None:
         check_wrappable(self.aggregator)
@@ -55,12 +56,12 @@ class NormClipping(Wrapper):
     def _n_resisted(self, n: int) -> int:
         return self.aggregator.n_resisted(n)
 
-    def _mix(self, gram: Gram, given: Given) -> tuple[Tensor, Tensor | None]:
-        radius = self._adapted_radius(gram) if self.radius is None else self.radius / gram.unit
-        return torch.diag((radius / gram.norms).clamp(max=1.0).nan_to_num(1.0)), given.row_weights
+    def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
+        radius = self._adapted_radius(measured) if self.radius is None else self.radius / measured.unit
+        return torch.diag((radius / measured.norms).clamp(max=1.0).nan_to_num(1.0)), given.row_weights
 
-    def _adapted_radius(self, gram: Gram) -> float:
+    def _adapted_radius(self, measured: Lengths) -> float:
         assert self.n_bad is not None
-        n_bad = gram.n_bad_left(self.n_bad)
-        n_clipped = 2 * n_bad * (gram.n - n_bad) // gram.n
-        return float(gram.norms.sort(descending=True).values[n_clipped])
+        n_bad = measured.n_bad_left(self.n_bad)
+        n_clipped = 2 * n_bad * (measured.n - n_bad) // measured.n
+        return float(measured.norms.sort(descending=True).values[n_clipped])

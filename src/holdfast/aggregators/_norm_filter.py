@@ -8,7 +8,7 @@ from holdfast._checks import check_count, check_one_of, check_share
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.geometry import Gram, Solution
+from holdfast.geometry import Lengths, Solution
 
 ROUNDING = 1e-12
 """0.29 * 100 is 28.999999999999996."""
@@ -37,6 +37,7 @@ class NormFilter(GramAggregator):
     bad_fraction: float | None = None
 
     name = "norm-filter"
+    reads_products = False
 
     def __post_init__(self) -> None:
         check_one_of("n_bad", self.n_bad, "bad_fraction", self.bad_fraction)
@@ -56,7 +57,7 @@ class NormFilter(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return self.n_bad if self.n_bad is not None else floor((self.bad_fraction or 0.0) * n + ROUNDING)
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Lengths, given: Given) -> Solution:
         shares = given.weights_of(gram.n)
         order = gram.norms.argsort(descending=True, stable=True)
         if given.row_weights is None:

@@ -7,7 +7,7 @@ from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._norm_filter import ROUNDING, tail
-from holdfast.geometry import Gram, Solution
+from holdfast.geometry import Lengths, Solution
 
 
 @final
@@ -29,6 +29,7 @@ class NormTrim(GramAggregator):
     bad_fraction: float
 
     name = "norm-trim"
+    reads_products = False
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class NormTrim(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return floor(self.bad_fraction * n + ROUNDING)
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Lengths, given: Given) -> Solution:
         shares = given.weights_of(gram.n)
         order = gram.norms.argsort(stable=True)
         weights = shares.clone()

@@ -37,6 +37,7 @@ class Zeno(Aggregator):
     penalty: float = 0.0
 
     name = "zeno"
+    reads_products = False
     takes = SCORE
     needs = SCORE
 

@@ -5,6 +5,7 @@ from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
 from holdfast.geometry._gram import Gram, distances_from, squared_distances
 from holdfast.geometry._kernels import working_dtype
+from holdfast.geometry._lengths import Lengths
 from holdfast.geometry._measure import Measurable, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
@@ -17,6 +18,7 @@ __all__ = [
     "FAR",
     "DenseRows",
     "Gram",
+    "Lengths",
     "Measurable",
     "MixedRows",
     "Outcome",

@@ -11,7 +11,8 @@ from holdfast._typing import TensorOrTensors
 from holdfast.geometry import _kernels
 from holdfast.geometry._columns import walk
 from holdfast.geometry._gram import Gram
-from holdfast.geometry._measure import measure
+from holdfast.geometry._lengths import CleanLengths, Lengths
+from holdfast.geometry._measure import are_tame, measure
 from holdfast.geometry._rows import Rows
 
 CACHED = 2**20
@@ -51,6 +52,12 @@ class DenseRows(Rows):
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         return measure(self, references, row_weights)
+
+    def lengths(self) -> Lengths:
+        squares = self.squared_norms().cpu().double()
+        if not are_tame(squares, self.d, self.dtype):
+            return self.gram()
+        return CleanLengths(squares.sqrt(), torch.arange(self.n))
 
     def products(self, references: Tensor) -> Tensor:
         """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""

@@ -9,27 +9,31 @@ from torch import Tensor
 from holdfast.geometry._columns import walk
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._kernels import full_precision, working_dtype
+from holdfast.geometry._lengths import Lengths
 from holdfast.geometry._rows import Rows
 
 
 @final
 class MixedRows(Rows):
-    """The rows `matrix @ rows`, where `matrix` [n', n] was found from `gram`, the Gram matrix of `rows`.
+    """The rows `matrix @ rows`, where `matrix` [n', n] was found from what was `measured` of `rows`: their Gram matrix or lengths.
 
     Their own Gram matrix follows from that one, and a combination of mixed rows is a combination of rows: a rule in Gram
     space on top of any number of mixtures still reads the data twice. Non-finite rows have no part in the mixtures.
     """
 
-    def __init__(self, rows: Rows, matrix: Tensor, gram: Gram) -> None:
+    def __init__(self, rows: Rows, matrix: Tensor, measured: Lengths) -> None:
         self._rows = rows
-        self._gram = gram.transformed(matrix)
+        self._gram = measured.transformed(matrix) if isinstance(measured, Gram) else None
         self.matrix = torch.zeros(len(matrix), rows.n, dtype=torch.float64)
         """[n', n] coefficients over all of the underlying rows."""
-        self.matrix[:, gram.kept] = matrix
+        self.matrix[:, measured.kept] = matrix
         self.n, self.d, self.dtype, self.device = len(matrix), rows.d, rows.dtype, rows.device
-        self.n_lost = gram.n_lost
+        self.n_lost = measured.n_lost
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
+        if self._gram is None:
+            gram = self._rows.gram(references)
+            return gram.transformed(self.matrix[:, gram.kept])
         assert len(self._gram.products) - self._gram.n - 1 == len(references), "the mixing measured other references"
         return self._gram
 
@@ -45,7 +49,7 @@ class MixedRows(Rows):
         kept = object.__new__(MixedRows)
         kept.__dict__.update(self.__dict__)
         indices = indices.cpu()
-        kept._gram = self._gram.transformed(torch.eye(self.n, dtype=torch.float64)[indices])
+        kept._gram = None if self._gram is None else self._gram.transformed(torch.eye(self.n, dtype=torch.float64)[indices])
         kept.matrix = self.matrix[indices]
         kept.n = len(indices)
         return kept

@@ -1,0 +1,42 @@
+"""Norms of rows: what rules may know that compare lengths and nothing else."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Lengths(Protocol):
+    """Norms of the finite rows. A Gram matrix knows them; one light pass finds them alone."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def kept(self) -> Tensor: ...
+    @property
+    def n_lost(self) -> int: ...
+    @property
+    def unit(self) -> float: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def norms(self) -> Tensor: ...
+    def n_bad_left(self, n_bad: int) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class CleanLengths:
+    """Norms [n] of rows that are all finite and of ordinary size, float64 on the CPU."""
+
+    norms: Tensor
+    kept: Tensor
+    n_lost: int = 0
+    unit: float = 1.0
+    exact: bool = False
+
+    @property
+    def n(self) -> int:
+        return len(self.norms)
+
+    def n_bad_left(self, n_bad: int) -> int:
+        return n_bad
