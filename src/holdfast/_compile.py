@@ -46,17 +46,17 @@ class ColumnKernel:
         return self._compiled is not None
 
     def __call__(self, chunk: Tensor) -> Tensor:
-        if self._should_compile():
+        mode = os.environ.get("HOLDFAST_COMPILE", "auto")
+        if self._should_compile(mode):
             self._compile(chunk)
-        if self._compiled is not None:
+        if self._compiled is not None and mode != "never":
             return self._compiled(_padded(chunk))[: chunk.shape[1]]
         started = time.perf_counter()
         result = self._function(chunk)
         self._plain_seconds += time.perf_counter() - started
         return result
 
-    def _should_compile(self) -> bool:
-        mode = os.environ.get("HOLDFAST_COMPILE", "auto")
+    def _should_compile(self, mode: str) -> bool:
         if self._compiled is not None or self._failed or mode == "never" or self._n > MOST_ROWS:
             return False
         return mode == "always" or self._plain_seconds > PAYBACK_SECONDS
