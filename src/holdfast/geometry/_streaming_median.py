@@ -10,11 +10,11 @@ from holdfast.geometry._geometric_median import distance_bound, relative_gap
 from holdfast.geometry._measure import CLOSE, FAST_PRECISION, are_tame
 from holdfast.geometry._solution import Outcome, Solution
 
-FEW_ROWS = 80
-"""Below this many rows the Gram matrix is cheaper than the sweeps (`python -m benchmarks crossover`: the costs meet at 70 to 90)."""
+FEW_ROWS = 64
+"""Below this many rows the Gram matrix is cheaper than the sweeps (`python -m benchmarks crossover`: the costs meet at 50 to 70)."""
 
-ROWS_PER_SWEEP = 25
-"""A Gram matrix of n rows costs about n / 25 sweeps on a CPU (the same benchmark)."""
+ROWS_PER_SWEEP = 15
+"""A Gram matrix of n rows costs about n / 15 sweeps on a CPU (the same benchmark)."""
 
 
 def pays_to_stream(rows: DenseRows) -> bool:
