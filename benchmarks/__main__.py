@@ -16,10 +16,11 @@ FOLDER = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure speed and memory as ratios in one run.")
-    parser.add_argument(
-        "tables", nargs="*", choices=[[], *TABLES], metavar="TABLE", help=f"one of {', '.join(TABLES)}; all if left out"
-    )
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"one of {', '.join(TABLES)}; all if left out")
     chosen = parser.parse_args().tables or list(TABLES)
+    unknown = [name for name in chosen if name not in TABLES]
+    if unknown:
+        parser.error(f"TABLE must be one of {', '.join(TABLES)}, got {', '.join(unknown)}.")
     record = FOLDER / "core.json"
     results: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
     results["machine"] = describe()
