@@ -74,10 +74,13 @@ def test_combining_no_row_is_zero() -> None:
     assert torch.equal(DenseRows(gaussian(3, 4)).combine(torch.zeros(3)), torch.zeros(4))
 
 
-def test_rows_of_weight_zero_are_not_read() -> None:
-    rows = gaussian(3, 4)
-    rows[1] = float("nan")
-    assert torch.equal(DenseRows(rows).combine(torch.tensor([0.0, 0.0, 1.0])), rows[2])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+def test_rows_of_weight_zero_have_no_part(value: float) -> None:
+    rows = gaussian(5, 4)
+    rows[1] = value
+    assert torch.equal(DenseRows(rows).combine(torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0])), rows[2])
+    most = torch.tensor([0.25, 0.0, 0.25, 0.25, 0.25])
+    torch.testing.assert_close(DenseRows(rows).combine(most), rows[[0, 2, 3, 4]].mean(0))
 
 
 def test_user_settings_of_precision_do_not_reach_the_products() -> None:

@@ -38,7 +38,7 @@ class Rows(ABC):
 
     @abstractmethod
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
-        """The vector [d] that is the sum of `weights[i]` times row i; rows of weight zero are not read.
+        """The vector [d] that is the sum of `weights[i]` times row i; rows of weight zero have no part in it, whatever they hold.
 
         `exact` forms it in float64, for weights and entries of extreme size.
         """
