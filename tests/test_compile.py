@@ -81,3 +81,9 @@ def test_too_many_rows_are_never_compiled(compile_always: None) -> None:
     kernel = ColumnKernel(total, "a sum", _compile.MOST_ROWS + 1)
     kernel(gaussian(_compile.MOST_ROWS + 1, 10))
     assert not kernel.is_compiled
+
+
+def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_COMPILE", "off")
+    with pytest.raises(ValueError, match=r"`HOLDFAST_COMPILE` must be auto, always or never, got off\."):
+        CoordinateMedian()(gaussian(5, 10))

@@ -11,7 +11,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
 
 LAYERS = [
     {"errors", "_typing", "seeds"},
-    {"_checks", "_compile", "_registry"},
+    {"_checks"},
+    {"_compile", "_registry"},
     {"geometry"},
     {"aggregators"},
 ]

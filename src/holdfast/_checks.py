@@ -106,6 +106,12 @@ def check_finite_majority(finite: Tensor) -> None:
         )
 
 
+def check_finite_weight(share: float) -> None:
+    """Rows that hold neither NaN nor infinity have at least half of the weight (to rounding)."""
+    if share < 0.5 * (1 - 1e-12):
+        raise NonFiniteRowsError(f"`rows` must be finite in rows of at least half of the weight, got {share:g} of it.")
+
+
 def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
     """[n] finite weights, none negative, not all zero; returned as float64 on the CPU with sum 1."""
     if not isinstance(row_weights, Tensor) or row_weights.is_complex() or row_weights.layout is not torch.strided:

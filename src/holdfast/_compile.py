@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
+from holdfast._checks import failure
+
 WIDTH = 32768
 """Columns of a chunk: the fastest in plain torch, and the one shape that is compiled."""
 
@@ -46,7 +48,7 @@ class ColumnKernel:
         return self._compiled is not None
 
     def __call__(self, chunk: Tensor) -> Tensor:
-        mode = os.environ.get("HOLDFAST_COMPILE", "auto")
+        mode = _mode()
         if self._should_compile(mode):
             self._compile(chunk)
         if self._compiled is not None and mode != "never":
@@ -71,6 +73,13 @@ class ColumnKernel:
             self._failed = True
         else:
             self._compiled = compiled
+
+
+def _mode() -> str:
+    mode = os.environ.get("HOLDFAST_COMPILE", "auto")
+    if mode not in ("auto", "always", "never"):
+        raise failure("HOLDFAST_COMPILE", "be auto, always or never", mode)
+    return mode
 
 
 def _padded(chunk: Tensor) -> Tensor:

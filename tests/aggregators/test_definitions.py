@@ -340,3 +340,20 @@ def test_adaptive_clipping_counts_exactly() -> None:
     rows = torch.arange(242, 0, -1).double()[:, None]
     clipped = rows.clamp(max=float(rows[57]))
     assert_close(NormClipping(n_bad=33, aggregator=Mean())(rows), clipped.mean(0))
+
+
+def test_an_error_inside_the_score_is_not_hidden() -> None:
+    def broken(direction: Tensor) -> float:
+        raise TypeError("my own mistake")
+
+    with pytest.raises(TypeError, match="my own mistake"):
+        Zeno(n_bad=1)(rows64(3, 2, 0), score=broken)
+    with pytest.raises(ValueError, match=r"`score` must return a number, got NoneType\."):
+        Zeno(n_bad=1)(rows64(3, 2, 0), score=lambda direction: None)  # type: ignore[arg-type,return-value]
+
+
+def test_a_wrapper_blames_nobody_whom_its_rule_does_not_blame() -> None:
+    rows = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [0.1, 0.05]])
+    assert not NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.any()
+    rows[0] = math.nan
+    assert NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.tolist() == [True] + [False] * 4

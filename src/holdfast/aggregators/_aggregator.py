@@ -8,10 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_enough_rows, check_generator, check_row_weights, check_vector, failure
+from holdfast._checks import check_enough_rows, check_finite_weight, check_generator, check_row_weights, check_vector, failure
 from holdfast._typing import Score, TensorOrTensors
 from holdfast.aggregators._call_arguments import NOTHING
-from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import DenseRows, Outcome, Rows
 
 
@@ -59,10 +58,7 @@ class Given:
         if self.row_weights is None:
             return self
         left = self.row_weights[indices]
-        if left.sum() < 0.5 * (1 - 1e-12):
-            raise NonFiniteRowsError(
-                f"`rows` must be finite in rows of at least half of the weight, got {left.sum().item():g} of it."
-            )
+        check_finite_weight(float(left.sum()))
         return replace(self, row_weights=_none_if_equal(left / left.sum()))
 
     def weights_of(self, n: int) -> Tensor:
@@ -79,6 +75,9 @@ class Aggregator(ABC):
 
     name: ClassVar[str]
     """The short name, as in `"krum(n_bad=2)"`."""
+
+    reads_order: ClassVar[bool] = False
+    """Whether the order of rows has a meaning to the rule, so that nothing before it may mix them."""
 
     @property
     @abstractmethod

@@ -8,14 +8,13 @@ from torch import Tensor
 
 from holdfast._checks import check_instance, failure
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._majority_vote import MajorityVote
 from holdfast.geometry import MixedRows, Rows
 
 
 def check_wrappable(aggregator: object) -> None:
     """An aggregator that does not depend on the order of rows, which mixing does not keep."""
     check_instance("aggregator", aggregator, Aggregator)
-    if isinstance(aggregator, MajorityVote):
+    if isinstance(aggregator, Aggregator) and aggregator.reads_order:
         raise failure("aggregator", "not depend on the order of rows, which wrappers do not keep", repr(aggregator))
 
 
@@ -59,6 +58,5 @@ class Wrapper(Aggregator):
         mixed = MixedRows(rows, matrix, measured)
         inner = self.aggregator._aggregate(mixed, replace(given, row_weights=row_weights))
         weights = None if inner.weights is None else inner.weights @ mixed.matrix
-        # Without weights (coordinate rules) a row is rejected if no mixture that took part holds any of it.
-        used = mixed.matrix[~inner.rejected] if weights is None else weights[None]
-        return replace(inner, weights=weights, rejected=(used == 0).all(0))
+        # A row is rejected if no mixture that took part holds any of it.
+        return replace(inner, weights=weights, rejected=(mixed.matrix[~inner.rejected] == 0).all(0))

@@ -65,9 +65,10 @@ class Zeno(Aggregator):
 
     def _score(self, rows: Rows, i: int, score: Score) -> float:
         row: Tensor = rows.combine(one_hot(i, rows.n))
+        returned = score(row)
         try:
-            value = float(score(row))
+            value = float(returned)
         except (TypeError, ValueError):
-            raise failure("score", "return a number", "something else") from None
+            raise failure("score", "return a number", type(returned).__name__) from None
         value -= self.penalty * float(row.double().square().sum())
         return float("-inf") if isnan(value) else value
