@@ -57,6 +57,7 @@ def test_operations_equal_those_of_the_flat_matrix(layout: str, d: int, dtype: t
     torch.testing.assert_close(flat(rows.columns(block)._parts).double(), plain[:, block])
     assert torch.cat([chunk for _, chunk in rows.chunks(7)], dim=1).double().equal(plain)
     kept = rows.keep(torch.tensor([3, 1]))
+    torch.testing.assert_close(flat(kept.columns(block)._parts).double(), plain[[3, 1]][:, block])
     torch.testing.assert_close(kept.products(reference), points[[3, 1, 4, 5]] @ points[[3, 1, 4, 5]].T, rtol=1e-5, atol=1e-4)
     assert torch.cat([chunk for _, chunk in kept.keep(torch.tensor([1])).chunks(9)], dim=1).double().equal(plain[1:2])
 

@@ -157,12 +157,12 @@ class DenseRows(Rows):
     def columns(self, block: Tensor) -> "DenseRows":
         if len(block) == 0:
             raise failure("block", "hold at least one column", "none")
-        places = [at for at, _ in self._pieces(CACHED)]
-        edges = torch.tensor([place.start for place in places] + [self.d], device=block.device)
+        edges = torch.tensor([at.start for at, _ in self._placed(CACHED)] + [self.d], device=block.device)
         cuts = torch.searchsorted(block, edges).tolist()
-        pieces = zip(self._pieces(CACHED), cuts[:-1], cuts[1:], strict=True)
-        picked = [piece[:, block[first:last] - at.start] for (at, piece), first, last in pieces if last > first]
-        return DenseRows(torch.cat(picked, dim=1))
+        placed = zip(self._placed(CACHED), cuts[:-1], cuts[1:], strict=True)
+        picked = [matrix[:, block[first:last] - at.start] for (at, matrix), first, last in placed if last > first]
+        gathered = torch.cat(picked, dim=1)
+        return DenseRows(gathered if self._kept is None else gathered[self._kept])
 
     def keep(self, indices: Tensor) -> "DenseRows":
         kept = object.__new__(DenseRows)
@@ -183,15 +183,19 @@ class DenseRows(Rows):
             yield at, piece.to(_kernels.working_dtype(self.dtype))
 
     def _pieces(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
-        """Matrices [n, c] of about `n_entries` entries (None: as large as they stand), with their place among the columns."""
+        """Matrices [n, c] of the kept rows, of about `n_entries` entries (None: as large as they stand), with their places."""
+        for at, matrix in self._placed(n_entries):
+            yield at, matrix if self._kept is None else matrix[self._kept]
+
+    def _placed(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
+        """The same of all rows, kept or not: views wherever the tensors allow them."""
         start = 0
         for part in self._parts:
             # A tensor that cannot be viewed as a matrix is flattened piece by piece, never as a whole.
             whole = n_entries is None and part.ndim == 2
             width = part[0].numel() if whole else max(1, (n_entries or CACHED) // self.n)
             for matrix in _cut(part, width):
-                piece = matrix if self._kept is None else matrix[self._kept]
-                yield slice(start, start + matrix.shape[1]), piece
+                yield slice(start, start + matrix.shape[1]), matrix
                 start += matrix.shape[1]
 
 
