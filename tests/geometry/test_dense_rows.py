@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from holdfast.aggregators import CoordinateMedian, rules
-from holdfast.geometry import DenseRows, Gram, MixedRows, Rows
+from holdfast.geometry import DenseRows, Gram, MixedRows, Rows, Tiling
 from holdfast.geometry._kernels import TILE
 from tests.samples import gaussian
 
@@ -30,6 +30,10 @@ LAYOUTS: dict[str, Callable[[Tensor], Any]] = {
 def flat(tensors: Tensor | list[Tensor]) -> Tensor:
     parts = [tensors] if isinstance(tensors, Tensor) else tensors
     return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+
+
+def whole(rows: Rows) -> Tensor:
+    return torch.cat([chunk for _, chunk in rows.chunks(1000)], dim=1)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -54,12 +58,39 @@ def test_operations_equal_those_of_the_flat_matrix(layout: str, d: int, dtype: t
     torch.testing.assert_close(rows.magnitudes().double(), plain.abs().amax(1))
     torch.testing.assert_close(rows.squared_norms(), plain.square().sum(1), rtol=1e-5, atol=1e-5)
     block = torch.tensor([0, 3, 30, d - 1])
-    torch.testing.assert_close(flat(rows.columns(block)._parts).double(), plain[:, block])
+    torch.testing.assert_close(whole(rows.columns(block)).double(), plain[:, block])
     assert torch.cat([chunk for _, chunk in rows.chunks(7)], dim=1).double().equal(plain)
     kept = rows.keep(torch.tensor([3, 1]))
-    torch.testing.assert_close(flat(kept.columns(block)._parts).double(), plain[[3, 1]][:, block])
+    torch.testing.assert_close(whole(kept.columns(block)).double(), plain[[3, 1]][:, block])
     torch.testing.assert_close(kept.products(reference), points[[3, 1, 4, 5]] @ points[[3, 1, 4, 5]].T, rtol=1e-5, atol=1e-4)
     assert torch.cat([chunk for _, chunk in kept.keep(torch.tensor([1])).chunks(9)], dim=1).double().equal(plain[1:2])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("width", [1, 3, 8, 64, None])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_tiles_are_those_of_the_flat_matrix(layout: str, width: int | None, dtype: torch.dtype) -> None:
+    tensors = LAYOUTS[layout](gaussian(4, 300, dtype=dtype))
+    rows, plain = DenseRows(tensors), flat(tensors)
+    tiling = Tiling(rows.sections, width)
+    tiles = torch.arange(0, tiling.n_tiles, 2)
+    columns = tiling.columns(tiles)
+    starts = [tiling.columns(torch.tensor([tile])) for tile in range(tiling.n_tiles)]
+    expected = torch.stack([plain[:, at].double().norm(dim=1) for at in starts], dim=1)
+    for seen, picked in ((rows, [0, 1, 2, 3]), (rows.keep(torch.tensor([2, 0])), [2, 0])):
+        assert seen.tiles(tiling, tiles).equal(plain[picked][:, columns])
+        torch.testing.assert_close(seen.tile_norms(tiling).double(), expected[picked], rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(seen.tile_norms(tiling, careful=True), expected[picked], rtol=1e-12, atol=1e-14)
+
+
+def test_careful_tile_norms_know_every_size() -> None:
+    """A wide tile that is read in parts, entries beyond the square root of float32's range, and rows that are not finite."""
+    rows = torch.ones(7, 300_001)
+    scales = torch.tensor([1e30, 1e-30, 1.0, 0.0, float("inf"), float("nan"), -1e38])
+    norms = DenseRows(rows * scales[:, None]).tile_norms(Tiling((300_001,), None), careful=True)[:, 0]
+    finite = torch.tensor([0, 1, 2, 3, 6])
+    torch.testing.assert_close(norms[finite], scales[finite].double().abs() * 300_001**0.5, rtol=1e-6, atol=0.0)
+    assert not torch.isfinite(norms[[4, 5]]).any()
 
 
 @pytest.mark.parametrize("d", [10, 3 * TILE + 7])
@@ -124,12 +155,14 @@ def test_a_tensor_that_is_no_matrix_is_never_copied_whole(monkeypatch: pytest.Mo
 
     weights = gaussian(4, 64 * 64 * 9).reshape(4, 64, 64, 3, 3).permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
     rows = DenseRows([weights])
-    monkeypatch.setattr("holdfast.geometry._dense_rows.CACHED", 2**14)
+    monkeypatch.setattr("holdfast.geometry._parts.CACHED", 2**14)
     monkeypatch.setattr(Tensor, "flatten", watched)
     rows.products(torch.empty(0, rows.d))
     rows.combine(torch.ones(4))
     rows.columns(torch.arange(0, rows.d, 100))
-    assert 0 < largest <= 2**14
+    rows.tile_norms(Tiling(rows.sections, 64))
+    rows.tiles(Tiling(rows.sections, 64), torch.arange(0, 500, 3))
+    assert 0 < largest <= 2**15  # tiles need not end where slabs do
 
 
 class OnlyProducts(Rows):

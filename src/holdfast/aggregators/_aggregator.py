@@ -80,6 +80,11 @@ class Aggregator(ABC):
     """Whether the order of rows has a meaning to the rule, so that nothing before it may mix them."""
 
     @property
+    def reads_columns(self) -> bool:
+        """Whether the rule looks at single coordinates: then a sketch, which keeps inner products alone, cannot serve it."""
+        return False
+
+    @property
     @abstractmethod
     def n_needed(self) -> int:
         """The smallest number of rows the rule is defined for."""

@@ -33,6 +33,7 @@ class Bulyan(Aggregator):
 
     name = "bulyan"
     reads_products = True
+    reads_columns = True
 
     def __post_init__(self) -> None:
         check_count("n_bad", self.n_bad)

@@ -48,12 +48,14 @@ class GeometricMedian(GramAggregator):
         return (n - 1) // 2
 
     def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
-        if not isinstance(rows, DenseRows) or not pays_to_stream(rows):
+        points = rows.points
+        if points is None or not pays_to_stream(points):
             return None
-        found = streaming_geometric_median(rows, row_weights=given.row_weights, tolerance=self.tolerance)
+        found = streaming_geometric_median(points, row_weights=given.row_weights, tolerance=self.tolerance)
         if found is None:
             return None
         solution, vector = found
+        vector = vector if isinstance(rows, DenseRows) else rows.combine(solution.weights)
         nothing = torch.zeros(rows.n, dtype=torch.bool)
         return Aggregate(vector, solution.weights, nothing, solution.outcome, solution.gap, solution.steps)
 

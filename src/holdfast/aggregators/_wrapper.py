@@ -36,6 +36,10 @@ class Wrapper(Aggregator):
         return self._mixes_by_products or self.aggregator.reads_products
 
     @property
+    def reads_columns(self) -> bool:
+        return self.aggregator.reads_columns
+
+    @property
     @abstractmethod
     def _own_needs(self) -> frozenset[str]:
         """What the mixing itself needs of the call."""

@@ -1,11 +1,12 @@
 """Rows of gradients as points in space: inner products, distances, order statistics, and solvers that need nothing else."""
 
+from holdfast.geometry._block import Block
 from holdfast.geometry._central import FAR, half_weight_radius, least, most_central
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
 from holdfast.geometry._gram import Gram, distances_from, squared_distances
 from holdfast.geometry._kernels import working_dtype
-from holdfast.geometry._lengths import Lengths
+from holdfast.geometry._lengths import Lengths, length
 from holdfast.geometry._measure import Measurable, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
@@ -13,9 +14,11 @@ from holdfast.geometry._principal import principal_scores
 from holdfast.geometry._rows import Rows
 from holdfast.geometry._solution import Outcome, Solution
 from holdfast.geometry._streaming_median import pays_to_stream, streaming_geometric_median
+from holdfast.geometry._tiling import Tiling
 
 __all__ = [
     "FAR",
+    "Block",
     "DenseRows",
     "Gram",
     "Lengths",
@@ -24,10 +27,12 @@ __all__ = [
     "Outcome",
     "Rows",
     "Solution",
+    "Tiling",
     "distances_from",
     "geometric_median",
     "half_weight_radius",
     "least",
+    "length",
     "measure",
     "median",
     "most_central",

@@ -1,29 +1,30 @@
 """Rows that stand in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import final
 
 import torch
 from torch import Tensor
 
 from holdfast._checks import check_rows, failure
-from holdfast._typing import TensorOrTensors
+from holdfast._typing import RowLayout, TensorOrTensors
 from holdfast.geometry import _kernels
 from holdfast.geometry._columns import walk
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._lengths import CleanLengths, Lengths
 from holdfast.geometry._measure import are_tame, measure
+from holdfast.geometry._parts import CACHED, Parts
 from holdfast.geometry._rows import Rows
-
-CACHED = 2**20
-"""Entries of a piece that must be converted or gathered first, small enough to stay in the cache (4 MB of float32)."""
+from holdfast.geometry._tiling import Tiling
 
 
 @final
 class DenseRows(Rows):
     """One [n, d] tensor, or one [n, ...] tensor per parameter.
 
-    Several tensors stand side by side, as if flattened and concatenated, but are never copied into one.
+    Several tensors stand side by side, as if flattened and concatenated, but are never copied into one. A `layout` says which
+    columns belong to which parameter; without one, each tensor counts as a parameter.
 
     Example:
         >>> rows = DenseRows([torch.ones(3, 2, 2), torch.zeros(3, 5)])
@@ -31,16 +32,18 @@ class DenseRows(Rows):
         (3, 9)
     """
 
-    def __init__(self, tensors: TensorOrTensors) -> None:
+    def __init__(self, tensors: TensorOrTensors, *, layout: RowLayout | None = None) -> None:
         parts = check_rows(tensors)
         if isinstance(tensors, Tensor) and tensors.ndim != 2:
             raise failure("rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape))
-        self._parts = [_as_wide_as_viewable(part.detach()) for part in parts if part[0].numel()]
-        self._kept: Tensor | None = None
+        self._parts = Parts.of(parts)
         self.n = parts[0].shape[0]
-        self.d = sum(part[0].numel() for part in parts)
+        self.d = self._parts.edges[-1]
         self.dtype = parts[0].dtype
         self.device = parts[0].device
+        self.layout = layout
+        if layout is not None and not {0, *accumulate(layout.sizes)} >= set(self._parts.edges):
+            raise failure("rows", f"have the columns of their layout, {layout.sizes}", [part[0].numel() for part in parts])
 
     def __repr__(self) -> str:
         return f"DenseRows(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
@@ -64,7 +67,7 @@ class DenseRows(Rows):
         n, n_points = self.n, self.n + len(references)
         total = torch.zeros(n_points, n_points, dtype=_kernels.wide_dtype(self.device), device=self.device)
         with _kernels.full_precision():
-            for at, piece in self._working_pieces():
+            for at, piece in self._parts.working_pieces():
                 total[:n, :n] += _kernels.products_between(piece, piece)
                 if len(references):
                     others = references[:, at].to(piece)
@@ -81,7 +84,7 @@ class DenseRows(Rows):
         """
         n_points, device = self.n + len(references), _kernels.wide_device(self.device)
         total = torch.zeros(n_points, n_points, dtype=torch.float64, device=device)
-        for at, piece in self._pieces(CACHED):
+        for at, piece in self._parts.pieces(CACHED):
             points = torch.cat([piece.to(device, torch.float64), references[:, at].to(device, torch.float64)]).mul_(scale)
             if centre is not None:
                 points -= points[centre].clone()
@@ -91,7 +94,7 @@ class DenseRows(Rows):
     def magnitudes(self) -> Tensor:
         """[n] the largest absolute entry of each row; NaN or infinite where the row is."""
         largest = torch.zeros(self.n, dtype=self.dtype, device=self.device)
-        for _, piece in self._pieces(CACHED):
+        for _, piece in self._parts.pieces(CACHED):
             largest = torch.maximum(largest, piece.abs().amax(dim=1))
         return largest
 
@@ -104,7 +107,7 @@ class DenseRows(Rows):
     def squared_norms(self) -> Tensor:
         """[n] squared norms of the rows."""
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
-        for _, piece in self._working_pieces():
+        for _, piece in self._parts.working_pieces():
             total += torch.linalg.vector_norm(piece, dim=1).to(total.dtype).square()
         return total
 
@@ -130,12 +133,12 @@ class DenseRows(Rows):
         if exact:
             device = _kernels.wide_device(self.device)
             weights = weights.to(device, torch.float64)
-            for at, piece in self._pieces(CACHED):
+            for at, piece in self._parts.pieces(CACHED):
                 out[at] = (weights @ piece.to(device, torch.float64)).to(out)
             return out
         weights = weights.to(self.device, _kernels.working_dtype(self.dtype))
         with _kernels.full_precision():
-            for at, piece in self._working_pieces():
+            for at, piece in self._parts.working_pieces():
                 # Half-precision rows are summed in float32 and rounded once.
                 target = out[at] if piece.dtype == out.dtype else piece.new_empty(piece.shape[1])
                 _kernels.weighted_sum(piece, weights, target)
@@ -149,7 +152,7 @@ class DenseRows(Rows):
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         with _kernels.full_precision():
             # Cutting the rows finer, so that the second product reads from the cache, was measured and does not pay.
-            for at, piece in self._working_pieces():
+            for at, piece in self._parts.working_pieces():
                 _kernels.weighted_sum(piece, weights, out[at])
                 total += _kernels.products_between(piece, out[None, at])[:, 0]
         return total
@@ -157,64 +160,41 @@ class DenseRows(Rows):
     def columns(self, block: Tensor) -> "DenseRows":
         if len(block) == 0:
             raise failure("block", "hold at least one column", "none")
-        edges = torch.tensor([at.start for at, _ in self._placed(CACHED)] + [self.d], device=block.device)
-        cuts = torch.searchsorted(block, edges).tolist()
-        placed = zip(self._placed(CACHED), cuts[:-1], cuts[1:], strict=True)
-        picked = [matrix[:, block[first:last] - at.start] for (at, matrix), first, last in placed if last > first]
-        gathered = torch.cat(picked, dim=1)
-        return DenseRows(gathered if self._kept is None else gathered[self._kept])
+        return DenseRows(self._parts.columns(block))
+
+    @property
+    def points(self) -> "DenseRows":
+        return self
+
+    @property
+    def sections(self) -> tuple[int, ...]:
+        if self.layout is not None:
+            return self.layout.sizes
+        return tuple(stop - start for start, stop in pairwise(self._parts.edges))
+
+    def tile_norms(self, tiling: Tiling, *, careful: bool = False) -> Tensor:
+        if not careful:
+            return self._parts.tile_norms(tiling)
+        # Relative to the row's largest entry no square overflows, and none that counts underflows.
+        largest = self.magnitudes().to(_kernels.wide_device(self.device), torch.float64)
+        norms = self._parts.tile_norms(tiling, largest.where(largest > 0, 1.0))
+        return norms * largest[:, None]
+
+    def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
+        used = torch.nonzero(weights)[:, 0]
+        rows = self if len(used) == self.n else self.keep(used)
+        return rows._parts.tile_products(tiling, weights[used], vector)
+
+    def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
+        return self._parts.tiles(tiling, tiles, factors)
 
     def keep(self, indices: Tensor) -> "DenseRows":
         kept = object.__new__(DenseRows)
         kept.__dict__.update(self.__dict__)
-        indices = indices.to(self.device)
-        kept._kept = indices if self._kept is None else self._kept[indices]
+        kept._parts = self._parts.keep(indices)
         kept.n = len(indices)
         return kept
 
     def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
-        for at, piece in self._pieces(width * self.n):
+        for at, piece in self._parts.pieces(width * self.n):
             yield at.start, piece
-
-    def _working_pieces(self) -> Iterator[tuple[slice, Tensor]]:
-        """Whole tensors where they can be used as they stand, else cached pieces in the dtype of products."""
-        as_they_stand = self._kept is None and self.has_working_dtype
-        for at, piece in self._pieces(None if as_they_stand else CACHED):
-            yield at, piece.to(_kernels.working_dtype(self.dtype))
-
-    def _pieces(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
-        """Matrices [n, c] of the kept rows, of about `n_entries` entries (None: as large as they stand), with their places."""
-        for at, matrix in self._placed(n_entries):
-            yield at, matrix if self._kept is None else matrix[self._kept]
-
-    def _placed(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
-        """The same of all rows, kept or not: views wherever the tensors allow them."""
-        start = 0
-        for part in self._parts:
-            # A tensor that cannot be viewed as a matrix is flattened piece by piece, never as a whole.
-            whole = n_entries is None and part.ndim == 2
-            width = part[0].numel() if whole else max(1, (n_entries or CACHED) // self.n)
-            for matrix in _cut(part, width):
-                yield slice(start, start + matrix.shape[1]), matrix
-                start += matrix.shape[1]
-
-
-def _as_wide_as_viewable(part: Tensor) -> Tensor:
-    """[n, d] if the tensor's strides allow that view, else [n, a, b] to be flattened piece by piece."""
-    n = part.shape[0]
-    if part.ndim == 1:
-        return part[:, None]
-    try:
-        return part.view(n, -1)
-    except RuntimeError:
-        return part
-
-
-def _cut(part: Tensor, width: int) -> Iterator[Tensor]:
-    """The tensor [n, ...] as matrices [n, at most width] from left to right."""
-    if part.ndim == 2:
-        yield from torch.split(part, width, dim=1)
-        return
-    inner = part[0, 0].numel()
-    for slab in torch.split(part, max(1, width // max(1, inner)), dim=1):
-        yield from torch.split(slab.flatten(1), width, dim=1)

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+from holdfast.geometry._kernels import wide_device
 
 
 class Lengths(Protocol):
@@ -40,3 +43,11 @@ class CleanLengths:
 
     def n_bad_left(self, n_bad: int) -> int:
         return n_bad
+
+
+def length(vector: Tensor) -> float:
+    """The norm of a vector [d]; squares that leave float32's range are formed again in float64."""
+    found = float(torch.linalg.vector_norm(vector))
+    if 1e-15 < found < 1e15 or vector.dtype is torch.float64:
+        return found
+    return float(torch.linalg.vector_norm(vector.to(wide_device(vector.device), torch.float64)))

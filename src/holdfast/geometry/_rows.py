@@ -2,13 +2,30 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from holdfast._checks import failure
+from holdfast._typing import RowLayout
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._lengths import Lengths
+from holdfast.geometry._tiling import Tiling
+
+
+class Sweepable(Protocol):
+    """Rows that a solver may read again and again, a weighted sum and its inner products at a time."""
+
+    n: int
+    d: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def has_working_dtype(self) -> bool: ...
+    def squared_norms(self) -> Tensor: ...
+    def sweep(self, weights: Tensor, out: Tensor) -> Tensor: ...
 
 
 class Rows(ABC):
@@ -24,6 +41,9 @@ class Rows(ABC):
     device: torch.device
     n_lost: int = 0
     """Rows that were not finite and were set aside already: so many bad ones fewer to expect."""
+
+    layout: RowLayout | None = None
+    """Which columns belong to which parameter, if whoever made the rows has said so."""
 
     @abstractmethod
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
@@ -57,6 +77,28 @@ class Rows(ABC):
 
     def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
         """The vector [d] of `function` (chunk [n, c] -> [c]) over all columns, and whether no entry shows NaN, infinity or overflow."""
+        raise self._lacks("columns")
+
+    @property
+    def points(self) -> Sweepable | None:
+        """Rows in memory with the same differences as these, where there are any: enough for what does not depend on the origin."""
+        return None
+
+    @property
+    def sections(self) -> tuple[int, ...]:
+        """Numbers of columns that belong together, one per parameter; all of them, where nothing is known of parameters."""
+        return (self.d,)
+
+    def tile_norms(self, tiling: Tiling, *, careful: bool = False) -> Tensor:
+        """[n, n_tiles] norms of the rows over each tile; `careful` ones are float64 and neither overflow nor underflow."""
+        raise self._lacks("columns")
+
+    def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
+        """[n_tiles] inner products, over each tile, of the sum of `weights[i]` times row i with the vector [d]."""
+        raise self._lacks("columns")
+
+    def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
+        """[n, k] the columns of these `tiles` (increasing), multiplied by the `factors` [len(tiles)] of their tiles."""
         raise self._lacks("columns")
 
     def finite(self) -> Tensor:

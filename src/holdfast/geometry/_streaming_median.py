@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import distance_bound, relative_gap
 from holdfast.geometry._measure import CLOSE, FAST_PRECISION, are_tame
+from holdfast.geometry._rows import Sweepable
 from holdfast.geometry._solution import Outcome, Solution
 
 FEW_ROWS = 64
@@ -17,7 +17,7 @@ ROWS_PER_SWEEP = 15
 """A Gram matrix of n rows costs about n / 15 sweeps on a CPU (the same benchmark)."""
 
 
-def pays_to_stream(rows: DenseRows) -> bool:
+def pays_to_stream(rows: Sweepable) -> bool:
     """Whether `streaming_geometric_median` is likely to beat the Gram matrix.
 
     Not on an accelerator: there a Gram matrix is cheap, and each sweep would wait for the host.
@@ -26,7 +26,7 @@ def pays_to_stream(rows: DenseRows) -> bool:
 
 
 def streaming_geometric_median(
-    rows: DenseRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
+    rows: Sweepable, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
 ) -> tuple[Solution, Tensor] | None:
     r"""The certified geometric median and its vector [d] by sweeps over the rows, or None where the Gram matrix should be used.
 
@@ -72,7 +72,7 @@ def _normalized(weights: Tensor) -> Tensor:
     return weights / weights.sum()
 
 
-def _distances(rows: DenseRows, weights: Tensor, squares: Tensor, out: Tensor) -> Tensor | None:
+def _distances(rows: Sweepable, weights: Tensor, squares: Tensor, out: Tensor) -> Tensor | None:
     """[n] distances from the point with these weights, which is written to `out`; None if digits were lost."""
     products = rows.sweep(weights, out)
     squared = squares - 2 * products + weights @ products

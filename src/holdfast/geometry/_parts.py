@@ -1,0 +1,178 @@
+"""Tensors [n, ...] side by side, read as matrices [n, c] without copying more than a piece of them."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry import _kernels
+from holdfast.geometry._tiling import Piece, Tiling
+
+CACHED = 2**20
+"""Entries of a piece that must be converted or gathered first, small enough to stay in the cache (4 MB of float32)."""
+
+
+class Parts:
+    """The columns of several tensors [n, ...], flattened in thought; of all rows, or of those at `kept`."""
+
+    def __init__(self, tensors: Sequence[Tensor], kept: Tensor | None = None) -> None:
+        self._tensors = tensors
+        self._kept = kept
+        self.edges = [0, *accumulate(tensor[0].numel() for tensor in tensors)]
+        self.n = tensors[0].shape[0] if kept is None else len(kept)
+        self.dtype, self.device = tensors[0].dtype, tensors[0].device
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> "Parts":
+        """The tensors, each as the widest matrix that its strides allow to view."""
+        return cls([_as_wide_as_viewable(tensor.detach()) for tensor in tensors if tensor[0].numel()])
+
+    def keep(self, indices: Tensor) -> "Parts":
+        """Only the rows at `indices`."""
+        indices = indices.to(self.device)
+        return Parts(self._tensors, indices if self._kept is None else self._kept[indices])
+
+    @property
+    def need_no_copy(self) -> bool:
+        """Whether products can be formed of the tensors as they stand."""
+        return self._kept is None and self.dtype == _kernels.working_dtype(self.dtype)
+
+    def working_pieces(self) -> Iterator[tuple[slice, Tensor]]:
+        """Whole tensors where they can be used as they stand, else cached pieces in the dtype of products."""
+        for at, piece in self.pieces(None if self.need_no_copy else CACHED):
+            yield at, piece.to(_kernels.working_dtype(self.dtype))
+
+    def pieces(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
+        """Matrices [n, c] of the kept rows, of about `n_entries` entries (None: as large as they stand), with their places."""
+        for at, matrix in self._placed(n_entries):
+            yield at, matrix if self._kept is None else matrix[self._kept]
+
+    def _placed(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
+        """The same of all rows, kept or not: views wherever the tensors allow them."""
+        start = 0
+        for tensor in self._tensors:
+            # A tensor that cannot be viewed as a matrix is flattened piece by piece, never as a whole.
+            whole = n_entries is None and tensor.ndim == 2
+            width = tensor[0].numel() if whole else max(1, (n_entries or CACHED) // self.n)
+            for matrix in _cut(tensor, width):
+                yield slice(start, start + matrix.shape[1]), matrix
+                start += matrix.shape[1]
+
+    def columns(self, block: Tensor) -> Tensor:
+        """[n, k] a copy of the columns `block` [k], in increasing order."""
+        edges = torch.tensor([at.start for at, _ in self._placed(CACHED)] + [self.edges[-1]], device=block.device)
+        cuts = torch.searchsorted(block, edges).tolist()
+        placed = zip(self._placed(CACHED), cuts[:-1], cuts[1:], strict=True)
+        picked = [matrix[:, block[first:last] - at.start] for (at, matrix), first, last in placed if last > first]
+        gathered = torch.cat(picked, dim=1)
+        return gathered if self._kept is None else gathered[self._kept]
+
+    def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
+        """[n, k] a copy of the columns of these `tiles` (increasing), multiplied by the `factors` [len(tiles)] of their tiles."""
+        tiles = tiles.to(self.device)
+        factors = None if factors is None else factors.to(self.device, self.dtype)
+        is_narrow = tiling.width is not None and tiling.width < NARROW
+        if is_narrow or not all(tensor.ndim == 2 for tensor in self._tensors):
+            columns = self.columns(tiling.columns(tiles))
+            return columns if factors is None else columns.mul_(tiling.expand(factors, tiles))
+        out = torch.empty(self.n, tiling.n_columns(tiles), dtype=self.dtype, device=self.device)
+        rows = range(self.n) if self._kept is None else self._kept.tolist()
+        start = 0
+        for piece, local, at in tiling.split(tiles):
+            tensor, offset = self._holder_of(piece)
+            tiled = tensor[:, piece.start - offset : piece.stop - offset].unfold(1, piece.width, piece.width)
+            stop = start + len(local) * piece.width
+            target = out[:, start:stop].unfold(1, piece.width, piece.width)
+            for i, row in enumerate(rows):  # row by row: twice as fast as indexing all rows at once
+                torch.index_select(tiled[row], 0, local, out=target[i])
+                if factors is not None:
+                    target[i].mul_(factors[at, None])  # while the row is still in the cache
+            start = stop
+        return out
+
+    def tile_norms(self, tiling: Tiling, relative_to: Tensor | None = None) -> Tensor:
+        """[n, n_tiles] norms over each tile; of rows divided by `relative_to` [n] first, and in its dtype, if that is given."""
+        dtype = _kernels.working_dtype(self.dtype) if relative_to is None else relative_to.dtype
+        device = self.device if relative_to is None else relative_to.device
+        if relative_to is None and self._can_be_viewed:
+            norms = torch.empty(self.n, tiling.n_tiles, dtype=dtype, device=device)
+            for piece in tiling.pieces:
+                torch.linalg.vector_norm(self._tiled(piece), dim=2, out=norms[:, piece.first : piece.first + piece.n_tiles])
+            return norms
+        norms = torch.zeros(self.n, tiling.n_tiles, dtype=dtype, device=device)
+        for piece in tiling.pieces:
+            for part in piece.cut(max(1, CACHED // self.n)):
+                tiled = self._tiled(part).to(norms)
+                if relative_to is not None:
+                    tiled = tiled / relative_to[:, None, None]
+                at = slice(part.first, part.first + part.n_tiles)
+                norms[:, at] = norms[:, at].hypot(torch.linalg.vector_norm(tiled, dim=2))  # a tile may be read in parts
+        return norms
+
+    def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
+        """[n_tiles] inner products, over each tile, of the sum of `weights[i]` times row i with the vector [d]."""
+        products = torch.zeros(tiling.n_tiles, dtype=vector.dtype, device=vector.device)
+        buffer = torch.empty(min(CACHED, self.edges[-1]), dtype=vector.dtype, device=vector.device)
+        weights = weights.to(buffer)
+        limit = len(buffer) if self._can_be_viewed else max(1, CACHED // self.n)
+        with _kernels.full_precision():
+            for piece in tiling.pieces:
+                for part in piece.cut(limit):
+                    summed = buffer[: part.stop - part.start]
+                    _kernels.weighted_sum(self._between(part).to(buffer), weights, summed)
+                    summed *= vector[part.start : part.stop]
+                    products[part.first : part.first + part.n_tiles] += summed.view(-1, part.width).sum(1)
+        return products
+
+    @property
+    def _can_be_viewed(self) -> bool:
+        return self.need_no_copy and all(tensor.ndim == 2 for tensor in self._tensors)
+
+    def _tiled(self, piece: Piece) -> Tensor:
+        """[n, n_tiles, width] the columns of the piece, tile by tile."""
+        return self._between(piece).unfold(1, piece.width, piece.width)
+
+    def _between(self, piece: Piece) -> Tensor:
+        """[n, c] the columns of the piece, which lies within one tensor; a view where it can be one."""
+        tensor, offset = self._holder_of(piece)
+        start, stop = piece.start - offset, piece.stop - offset
+        if tensor.ndim > 2:
+            inner = tensor[0, 0].numel()
+            first = start // inner
+            slab = tensor[:, first : -(-stop // inner)].flatten(1)
+            matrix = slab[:, start - first * inner : stop - first * inner]
+        else:
+            matrix = tensor[:, start:stop]
+        return matrix if self._kept is None else matrix[self._kept]
+
+    def _holder_of(self, piece: Piece) -> tuple[Tensor, int]:
+        """The tensor that holds the piece, and the column at which it begins."""
+        at = bisect_right(self.edges, piece.start) - 1
+        return self._tensors[at], self.edges[at]
+
+
+NARROW = 8
+"""Below this width, indexing single columns gathers tiles faster than copying tile by tile."""
+
+
+def _as_wide_as_viewable(tensor: Tensor) -> Tensor:
+    """[n, d] if the tensor's strides allow that view, else [n, a, b] to be flattened piece by piece."""
+    n = tensor.shape[0]
+    if tensor.ndim == 1:
+        return tensor[:, None]
+    try:
+        return tensor.view(n, -1)
+    except RuntimeError:
+        return tensor
+
+
+def _cut(tensor: Tensor, width: int) -> Iterator[Tensor]:
+    """The tensor [n, ...] as matrices [n, at most width] from left to right."""
+    if tensor.ndim == 2:
+        yield from torch.split(tensor, width, dim=1)
+        return
+    inner = tensor[0, 0].numel()
+    for slab in torch.split(tensor, max(1, width // max(1, inner)), dim=1):
+        yield from torch.split(slab.flatten(1), width, dim=1)

@@ -1,0 +1,140 @@
+"""Columns cut into tiles: contiguous, cheap to gather, and never across the border of a parameter."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_count
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tiles of equal width that stand side by side.
+
+    Attributes:
+        start: their first column.
+        first: the number of the first tile.
+        n_tiles: how many there are.
+        width: columns of each.
+    """
+
+    start: int
+    first: int
+    n_tiles: int
+    width: int
+
+    @property
+    def stop(self) -> int:
+        """The column behind the last tile."""
+        return self.start + self.n_tiles * self.width
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The piece of a tensor [..., d] as a view [..., n_tiles, width]."""
+        return tensor[..., self.start : self.stop].unfold(-1, self.width, self.width)
+
+    def cut(self, n_columns: int) -> Iterator["Piece"]:
+        """The piece in parts of about `n_columns`: groups of whole tiles, or parts of one tile that is wider."""
+        step = max(1, n_columns // self.width)
+        for tile in range(0, self.n_tiles, step):
+            start, n_tiles = self.start + tile * self.width, min(step, self.n_tiles - tile)
+            if self.width <= n_columns:
+                yield Piece(start, self.first + tile, n_tiles, self.width)
+                continue
+            for offset in range(0, self.width, n_columns):
+                yield Piece(start + offset, self.first + tile, 1, min(n_columns, self.width - offset))
+
+
+@final
+@dataclass(frozen=True)
+class Tiling:
+    """d columns in `sections` of these sizes (one per parameter), each cut into tiles of `width`; None leaves sections whole.
+
+    The last tile of a section may be narrower. Tiles are numbered from left to right.
+
+    Example:
+        >>> tiling = Tiling((5, 2), width=2)
+        >>> tiling.n_tiles, tiling.columns(torch.tensor([1, 2])).tolist()
+        (4, [2, 3, 4])
+    """
+
+    sections: tuple[int, ...]
+    width: int | None
+
+    def __post_init__(self) -> None:
+        if self.width is not None:
+            check_count("width", self.width, at_least=1)
+
+    @property
+    def d(self) -> int:
+        """The number of columns."""
+        return sum(self.sections)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Runs of equally wide tiles: at most two in a section."""
+        pieces, start, first = [], 0, 0
+        for size in self.sections:
+            width = size if self.width is None else min(size, self.width)
+            for n_tiles, tile in ((size // width, width), (1, size % width)) if size else ():
+                if tile:
+                    pieces.append(Piece(start, first, n_tiles, tile))
+                    start, first = start + n_tiles * tile, first + n_tiles
+        return tuple(pieces)
+
+    @property
+    def n_tiles(self) -> int:
+        """The number of tiles."""
+        return self.pieces[-1].first + self.pieces[-1].n_tiles
+
+    def sums(self, vector: Tensor) -> Tensor:
+        """[n_tiles] sums of the vector [d] over each tile."""
+        return torch.cat([piece.of(vector).sum(1) for piece in self.pieces])
+
+    def norms(self, vector: Tensor) -> Tensor:
+        """[n_tiles] norms of the vector [d] over each tile."""
+        return torch.cat([torch.linalg.vector_norm(piece.of(vector), dim=1) for piece in self.pieces])
+
+    def columns(self, tiles: Tensor) -> Tensor:
+        """The columns of these `tiles` (increasing), in increasing order."""
+        runs = [
+            (piece.start + (local[:, None] * piece.width + torch.arange(piece.width, device=tiles.device))).flatten()
+            for piece, local, _ in self.split(tiles)
+        ]
+        return torch.cat(runs) if runs else tiles.new_empty(0)
+
+    def n_columns(self, tiles: Tensor) -> int:
+        """How many columns these tiles have."""
+        return sum(piece.width * len(local) for piece, local, _ in self.split(tiles))
+
+    def split(self, tiles: Tensor) -> Iterator[tuple[Piece, Tensor, slice]]:
+        """The `tiles` (increasing) piece by piece: the piece, their places in it, and their places among `tiles`."""
+        firsts = torch.tensor([piece.first for piece in self.pieces] + [self.n_tiles], device=tiles.device)
+        cuts = torch.searchsorted(tiles, firsts).tolist()
+        for piece, start, stop in zip(self.pieces, cuts[:-1], cuts[1:], strict=True):
+            if stop > start:
+                yield piece, tiles[start:stop] - piece.first, slice(start, stop)
+
+    def expand(self, values: Tensor, tiles: Tensor) -> Tensor:
+        """[k] the values [len(tiles)] of each tile, repeated for each of its columns."""
+        return torch.cat([values[at].repeat_interleave(piece.width) for piece, _, at in self.split(tiles)])
+
+    def take(self, vector: Tensor, tiles: Tensor) -> Tensor:
+        """[k] the entries of the vector [d] in these tiles."""
+        return torch.cat([piece.of(vector)[local].flatten() for piece, local, _ in self.split(tiles)])
+
+    def put(self, vector: Tensor, tiles: Tensor, values: Tensor) -> None:
+        """Write `values` [k] to these tiles of the vector [d]."""
+        start = 0
+        for piece, local, _ in self.split(tiles):
+            n_values = len(local) * piece.width
+            piece.of(vector)[local] = values[start : start + n_values].view(-1, piece.width)
+            start += n_values
+
+    def clear(self, tensor: Tensor, tiles: Tensor) -> None:
+        """Set these tiles of the tensor [..., d] to zero."""
+        for piece, local, _ in self.split(tiles):
+            piece.of(tensor).index_fill_(-2, local, 0.0)
