@@ -1,0 +1,88 @@
+from collections.abc import Iterable, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from holdfast._checks import check_vector, failure
+from holdfast._typing import TensorOrTensors
+from holdfast.geometry import DenseRows
+
+
+@final
+class Layout:
+    """Coordinates and parameters: where in a vector [d] each parameter stands.
+
+    Parameters that need no gradient are left out; a parameter that a model uses in two places stands there once.
+
+    Args:
+        parameters: a model, or its parameters with or without names.
+
+    Example:
+        >>> model = torch.nn.Linear(3, 2)
+        >>> layout = Layout(model)
+        >>> layout.names, layout.sizes, layout.d
+        (('weight', 'bias'), (6, 2), 8)
+        >>> layout.write_gradient(torch.arange(8.0))
+        >>> model.bias.grad
+        tensor([6., 7.])
+    """
+
+    def __init__(self, parameters: nn.Module | Iterable[Tensor | tuple[str, Tensor]]) -> None:
+        seen: dict[int, tuple[str, Tensor]] = {}
+        for name, parameter in _named(parameters):
+            if not isinstance(parameter, Tensor):
+                raise failure("parameters", "be a model or its parameters", type(parameter).__name__)
+            if parameter.requires_grad:
+                seen.setdefault(id(parameter), (name, parameter))
+        if not sum(parameter.numel() for _, parameter in seen.values()):
+            raise failure("parameters", "hold at least one that needs a gradient", "none")
+        self.names = tuple(name for name, _ in seen.values())
+        self.parameters = tuple(parameter for _, parameter in seen.values())
+        self.shapes = tuple(parameter.shape for parameter in self.parameters)
+        self.sizes = tuple(parameter.numel() for parameter in self.parameters)
+        self.d = sum(self.sizes)
+
+    def __repr__(self) -> str:
+        return f"Layout({len(self.names)} parameters, d={self.d})"
+
+    def rows(self, tensors: TensorOrTensors) -> DenseRows:
+        """Rows that carry this layout: an [n, d] tensor, or one [n, *shape] tensor per parameter."""
+        if isinstance(tensors, Tensor):
+            if tensors.ndim != 2 or tensors.shape[1] != self.d:
+                raise failure("rows", f"have shape [n, {self.d}], as the parameters have coordinates", tuple(tensors.shape))
+        else:
+            self._check_shapes("rows", [tensor.shape[1:] for tensor in tensors])
+        return DenseRows(tensors, layout=self)
+
+    def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
+        """[d] one tensor per parameter, end to end."""
+        self._check_shapes("tensors", [tensor.shape for tensor in tensors])
+        return torch.cat([tensor.flatten() for tensor in tensors])
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """The vector [d] as views, one of each parameter's shape."""
+        check_vector("vector", vector, self.d)
+        return [piece.view(shape) for piece, shape in zip(torch.split(vector, list(self.sizes)), self.shapes, strict=True)]
+
+    @torch.no_grad()
+    def write_gradient(self, direction: Tensor) -> None:
+        """Add the direction [d] to every `.grad`, as a backward pass would; where there is none yet, write it."""
+        for parameter, piece in zip(self.parameters, self.split(direction), strict=True):
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter).copy_(piece)
+            else:
+                parameter.grad += piece.to(parameter.grad)
+
+    def _check_shapes(self, name: str, shapes: Sequence[torch.Size]) -> None:
+        if list(shapes) != list(self.shapes):
+            wanted = [tuple(shape) for shape in self.shapes]
+            raise failure(name, f"have the parameters' shapes {wanted}", [tuple(shape) for shape in shapes])
+
+
+def _named(parameters: nn.Module | Iterable[Tensor | tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+    if isinstance(parameters, nn.Module):
+        return parameters.named_parameters()
+    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
+        raise failure("parameters", "be a model or its parameters", type(parameters).__name__)
+    return [given if isinstance(given, tuple) else (f"parameter {i}", given) for i, given in enumerate(parameters)]
