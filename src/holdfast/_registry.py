@@ -28,10 +28,10 @@ class Registry(Generic[T]):
     Args:
         kind: what a member is called in messages ("rule").
         members: final dataclasses with a class attribute `name`.
-        inner: the field of wrappers that holds the object they wrap.
+        inner: the field of wrappers that holds the object they wrap, where there are any.
     """
 
-    def __init__(self, kind: str, members: Iterable[type[T]], *, inner: str) -> None:
+    def __init__(self, kind: str, members: Iterable[type[T]], *, inner: str = "") -> None:
         self._kind = kind
         self._inner = inner
         self._classes: dict[str, type[T]] = {str(vars(member)["name"]): member for member in members}
@@ -44,9 +44,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> type[T]:
         """The class of this short name."""
         if not isinstance(name, str) or name not in self._classes:
-            close = difflib.get_close_matches(str(name), self.names, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise UnknownNameError(f"`{self._kind}` must be one of {', '.join(self.names)}, got {name!r}{hint}.")
+            raise unknown_name(self._kind, self.names, name)
         return self._classes[name]
 
     def parse(self, text: str) -> T:
@@ -66,12 +64,8 @@ class Registry(Generic[T]):
         matched = _FORM.fullmatch(stage)
         if matched is None:
             raise ValueError(f"`{self._kind}` must have the form 'name(argument=value) | name', got {text!r}.")
-        name, arguments = matched.groups()
-        self[name]  # an unknown name is the likelier mistake: say that first
-        try:
-            values = _arguments(arguments or "")
-        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-            raise ValueError(f"`{name}` must have arguments of the form name=value, got ({arguments}).") from None
+        self[matched.group(1)]  # an unknown name is the likelier mistake: say that first
+        name, values = parse_call(stage, self._kind)
         for reserved in ("name", self._inner):
             if reserved in values:
                 raise ValueError(f"`{name}` must be given its own arguments alone, got {reserved!r}; a rule is wrapped by '|'.")
@@ -127,6 +121,26 @@ class Registry(Generic[T]):
             raise ValueError(f"`{name}` must be followed by the {self._kind} it wraps, as in '{name}(...) | mean'.")
         if missing:
             raise ValueError(f"`{name}` must be given {', '.join(missing)}, as in '{name}({missing[0]}=...)'.")
+
+
+def unknown_name(kind: str, names: Iterable[str], got: object) -> UnknownNameError:
+    """The error for a `kind` that none of the names is, with the nearest of them."""
+    names = list(names)
+    close = difflib.get_close_matches(str(got), names, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return UnknownNameError(f"`{kind}` must be one of {', '.join(names)}, got {got!r}{hint}.")
+
+
+def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a text such as `"krum(n_bad=2)"`, which stands for a `kind`."""
+    matched = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if matched is None:
+        raise ValueError(f"`{kind}` must have the form 'name(argument=value)', got {text!r}.")
+    name, arguments = matched.groups()
+    try:
+        return name, _arguments(arguments or "")
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise ValueError(f"`{name}` must have arguments of the form name=value, got ({arguments}).") from None
 
 
 def _fields(member: object) -> tuple[Field[Any], ...]:

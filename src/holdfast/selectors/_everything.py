@@ -1,0 +1,30 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry import Block, Tiling
+from holdfast.selectors._selector import Selector
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Everything(Selector):
+    """All columns, at every step: no block at all.
+
+    Example:
+        >>> tiling = Everything().tiling((3, 2))
+        >>> len(Everything().select(tiling, torch.ones(2), step=0, generator=torch.Generator()))
+        5
+    """
+
+    name = "everything"
+    reaches_every_column = True
+    takes_everything = True
+
+    def tiling(self, sections: tuple[int, ...]) -> Tiling:
+        return Tiling(sections, None)
+
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
+        return Block(tiling, torch.arange(tiling.n_tiles), torch.ones(tiling.n_tiles, dtype=torch.float64))

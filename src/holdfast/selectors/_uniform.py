@@ -1,0 +1,40 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry import Block, Tiling
+from holdfast.selectors._selector import Tile, TileSelector
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Uniform(TileSelector):
+    r"""k tiles drawn without replacement, each with the same probability.
+
+    Contracts exactly as much as the bound of the paper's Lemma 1: :math:`E \|C_k(A) - A\|^2 = (1 - k/d) \|A\|^2` for tiles of one width.
+
+    Args:
+        fraction: the share of tiles, in (0, 1].
+        count: their number, instead.
+        tile: columns of a tile; "parameter" for whole parameters; None for 64, and fewer in models of less than 65,536 columns.
+
+    Example:
+        >>> selector = Uniform(count=2, tile=1)
+        >>> block = selector.select(selector.tiling((8,)), torch.ones(8), step=0, generator=torch.Generator().manual_seed(0))
+        >>> len(block), block.probabilities.tolist()
+        (2, [0.25, 0.25])
+    """
+
+    fraction: float | None = None
+    count: int | None = None
+    tile: Tile = None
+
+    name = "uniform"
+    reaches_every_column = True
+
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
+        k = self.n_chosen(tiling.n_tiles)
+        tiles = torch.randperm(tiling.n_tiles, generator=generator)[:k].sort().values
+        return Block(tiling, tiles, torch.full((k,), k / tiling.n_tiles, dtype=torch.float64))
