@@ -143,6 +143,19 @@ def check_vector(name: str, vector: object, d: int) -> None:
         raise failure(name, f"have shape ({d},), as the rows have columns", tuple(vector.shape))
 
 
+def check_lr(lr: object, d: int) -> float | Tensor:
+    """A learning rate: a finite number of at least 0, or a tensor [d] of such; one that is zero throughout is returned as 0."""
+    if isinstance(lr, Tensor) and lr.ndim == 0:
+        lr = float(lr)
+    if not isinstance(lr, Tensor):
+        check_nonnegative("lr", lr)
+        return float(lr)  # type: ignore[arg-type]
+    check_vector("lr", lr, d)
+    if not bool(torch.isfinite(lr).all()) or bool((lr < 0).any()):
+        raise failure("lr", "be finite and not negative", "a tensor with other entries")
+    return lr.detach() if bool((lr > 0).any()) else 0.0
+
+
 def _is_number(value: object) -> bool:
     """Whether the value is an int or a float that float64 can hold; NaN is no number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and (abs(value) <= 1e308 or abs(value) == math.inf)

@@ -11,3 +11,7 @@ class NoMajorityError(ValueError):
 
 class UnknownNameError(ValueError):
     """A name that no registry entry has; the message lists the names that exist."""
+
+
+class NonFiniteMemoryError(ValueError):
+    """What a step would carry over is no longer finite; the step was not made."""

@@ -1,0 +1,153 @@
+"""Rows with what the memory carries added to each of them, without a copy of the rows."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_finite_majority
+from holdfast._compile import WIDTH
+from holdfast.geometry import Block, DenseRows, Rows, Tiling, length, working_dtype
+
+FEW_NORMS = 16
+"""From tiles of so many columns on, the norms of all tiles take less than a sixteenth of the rows' memory."""
+
+
+@final
+class AugmentedRows:
+    r"""The rows :math:`a_i = g_i + r_i`, where r is what the memory carries, in units of gradients.
+
+    Scores, sums and blocks of a follow from those of g and r; a is never formed.
+
+    Args:
+        rows: the :math:`g_i`.
+        carried: r divided by `scale`: [d] the same for all rows, [n, d] one for each, or None for zero.
+        scale: what `carried` is multiplied by, so that no copy is needed for that.
+    """
+
+    def __init__(self, rows: Rows, carried: Tensor | None = None, scale: float = 1.0) -> None:
+        self.rows = rows
+        self.carried = carried
+        self.scale = scale
+        self._by_row = carried is not None and carried.ndim == 2
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """[n] norms of the :math:`g_i` (of the :math:`a_i`, where each row has its own r), on the CPU; not finite where the row is not."""
+        if not self._by_row:
+            return self._tile_norms(Tiling(self.rows.sections, None))[1]
+        squares = torch.zeros(self.rows.n, dtype=torch.float64)
+        for _, chunk in self._chunks(self.rows):
+            squares += chunk.cpu().double().square().sum(1)
+        return squares.sqrt()
+
+    @property
+    def finite(self) -> Tensor:
+        """Bool [n] which rows are finite throughout."""
+        return torch.isfinite(self.lengths)
+
+    def scores(self, tiling: Tiling, *, capped: bool) -> Tensor:
+        r"""[n_tiles] squared norms of the tiles over all finite rows, up to a common factor (float64, CPU).
+
+        If `capped`, rows longer than the median row are shortened to it: about r where it is common to all,
+        :math:`\sum_i \|c_i g_i + r\|^2` with :math:`c_i = \min(1, \mathrm{median} / \|g_i\|)`, because r says nothing about a row.
+        """
+        norms = None
+        if not self._by_row and (tiling.width is None or tiling.width >= FEW_NORMS):
+            norms, self.__dict__["lengths"] = self._tile_norms(tiling)  # one pass gives both
+        check_finite_majority(self.finite)
+        factors, unit = self._relative_factors(capped)
+        if norms is None:
+            return tiling.sums(self._column_scores(factors, unit)).cpu().double()
+        if not bool(self.finite.all()):
+            norms[~self.finite.to(norms.device)] = 0.0
+        squares = _weighted_squares(norms, factors)
+        if self.carried is None:
+            return squares
+        carried, scale = self.carried, self.scale / unit
+        if not 1e-15 < scale < 1e15 or unit > 1e15:  # its squares would not fit float32
+            carried, scale = (carried.double() * scale).to(carried), 1.0
+        along = self.rows.tile_products(tiling, factors, carried).cpu().double() * scale
+        own = (tiling.norms(carried).cpu().double() * scale).square()
+        return (squares + 2 * along + int(self.finite.sum()) * own).clamp(min=0.0)
+
+    def block(self, block: Block) -> Rows:
+        """The rows on the columns of the block."""
+        if block.is_whole and self.carried is None:
+            return self.rows
+        columns = self.rows.tiles(block.tiling, block.tiles)
+        if self.carried is None:
+            return DenseRows(columns)
+        carried = self._as_rows_of_carried().tiles(block.tiling, block.tiles)
+        return DenseRows(torch.add(columns, carried, alpha=self.scale))
+
+    def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
+        """[d] the sum of `weights[i]` times :math:`a_i`, in the dtype of the memory."""
+        total = self.rows.combine(weights, exact=exact).to(working_dtype(self.rows.dtype))
+        if self.carried is None:
+            return total
+        if self._by_row:
+            return total.add_(self._as_rows_of_carried().combine(weights * self.scale, exact=exact))
+        return total.add_(self.carried, alpha=float(weights.sum()) * self.scale)
+
+    def _as_rows_of_carried(self) -> DenseRows:
+        assert self.carried is not None
+        return DenseRows(self.carried if self._by_row else self.carried[None])
+
+    def _tile_norms(self, tiling: Tiling) -> tuple[Tensor, Tensor]:
+        """[n, n_tiles] norms of the :math:`g_i`, and [n] lengths; careful ones only where the first pass shows that they are needed."""
+        norms = self.rows.tile_norms(tiling)
+        lengths = torch.linalg.vector_norm(norms, dim=1).cpu().double()
+        smallest = 1e6 * torch.finfo(norms.dtype).tiny * self.rows.d  # below, squares of usual entries were lost
+        if bool(torch.isfinite(lengths).all()) and float(lengths.median()) ** 2 > smallest:
+            return norms, lengths
+        norms = self.rows.tile_norms(tiling, careful=True)
+        largest = norms.amax(1, keepdim=True)
+        relative = norms / largest.where(largest > 0, 1.0)
+        return norms, (torch.linalg.vector_norm(relative, dim=1) * largest[:, 0]).cpu()
+
+    def _relative_factors(self, capped: bool) -> tuple[Tensor, float]:
+        """[n] what each row is multiplied by in the scores, zero where it is not finite; and the length that counts as one."""
+        lengths = self.lengths.where(self.finite, 0.0)
+        median = self.lengths[self.finite].median()
+        shortened = lengths.clamp(max=float(median)) if capped else lengths
+        unit = float(shortened.max())
+        if self.carried is not None and not self._by_row:
+            unit = max(unit, length(self.carried) * self.scale)
+        unit = unit or 1.0
+        factors = torch.where(lengths > 0, shortened / lengths, 1.0) / unit
+        return factors.where(self.finite, 0.0), unit
+
+    def _column_scores(self, factors: Tensor, unit: float) -> Tensor:
+        """[d] the scores of single columns, chunk by chunk."""
+        kept = torch.nonzero(self.finite)[:, 0]
+        all_finite = len(kept) == self.rows.n
+        rows = self.rows if all_finite else self.rows.keep(kept)
+        out = torch.empty(rows.d, dtype=working_dtype(rows.dtype), device=rows.device)
+        scale = factors[kept].to(out)[:, None]
+        for start, chunk in self._chunks(rows, kept):
+            at = slice(start, start + chunk.shape[1])
+            scaled = chunk * scale
+            if self.carried is not None and not self._by_row:
+                scaled += self.carried[at] * (self.scale / unit)
+            out[at] = scaled.square().sum(0)
+        return out
+
+    def _chunks(self, rows: Rows, kept: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
+        """Chunks of the :math:`g_i`, with r added where each row has its own."""
+        for start, chunk in rows.chunks(WIDTH):
+            chunk = chunk.to(working_dtype(rows.dtype))
+            if self._by_row and self.carried is not None:
+                own = self.carried[:, start : start + chunk.shape[1]]
+                chunk = torch.add(chunk, own if kept is None else own[kept.to(own.device)], alpha=self.scale)
+            yield start, chunk
+
+
+def _weighted_squares(norms: Tensor, factors: Tensor) -> Tensor:
+    """[n_tiles] sums over rows of `(factors[i] * norms[i])**2` (float64, CPU). Overwrites `norms`."""
+    # Rows of extreme size have float64 norms; they are scaled before they are squared.
+    if norms.dtype is torch.float64:
+        return norms.mul_(factors.to(norms)[:, None]).square_().sum(0).cpu()
+    return (factors.square().to(norms) @ norms.square_()).cpu().double()
