@@ -14,7 +14,9 @@ LAYERS = [
     {"_checks"},
     {"_compile", "_registry"},
     {"geometry"},
-    {"aggregators"},
+    {"aggregators", "layout", "memory", "selectors"},
+    {"robust_step"},
+    {"lab"},
 ]
 """From the ground up. Neighbours in one layer do not know each other."""
 
