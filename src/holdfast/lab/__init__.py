@@ -1,0 +1,1 @@
+"""The lab, where data sets and experiments live."""
