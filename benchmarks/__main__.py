@@ -6,76 +6,60 @@ Usage: python -m benchmarks [TABLE ...]
 import argparse
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from benchmarks import bgmd, core
+from benchmarks.core import Table
 from benchmarks.machine import describe
-from benchmarks.tables import TABLES, Table
 
 FOLDER = Path(__file__).parent.parent / "docs" / "benchmarks"
 
+PAGES: dict[str, ModuleType] = {"core": core, "bgmd": bgmd}
+"""Each page has a module with TITLE, TABLES, BARS and `bars`; `draw`, if it has one, makes its figures."""
+
 
 def main() -> None:
+    names = [name for page in PAGES.values() for name in page.TABLES]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure speed and memory as ratios in one run.")
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"one of {', '.join(TABLES)}; all if left out")
-    chosen = parser.parse_args().tables or list(TABLES)
-    unknown = [name for name in chosen if name not in TABLES]
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"one of {', '.join(names)}; all if left out")
+    chosen = parser.parse_args().tables or names
+    unknown = [name for name in chosen if name not in names]
     if unknown:
-        parser.error(f"TABLE must be one of {', '.join(TABLES)}, got {', '.join(unknown)}.")
-    record = FOLDER / "core.json"
+        parser.error(f"TABLE must be one of {', '.join(names)}, got {', '.join(unknown)}.")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for title, module in PAGES.items():
+        measure_page(title, module, [name for name in module.TABLES if name in chosen])
+
+
+def measure_page(title: str, module: ModuleType, chosen: list[str]) -> None:
+    """Measure these tables of a page, and write the page anew."""
+    record = FOLDER / f"{title}.json"
     results: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+    if not chosen:
+        return
     results["machine"] = describe()
     for name in chosen:
         print(f"{name} ...", flush=True)
-        results[name] = TABLES[name]()
+        results[name] = module.TABLES[name]()
         print(markdown(results[name]), flush=True)
-        FOLDER.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps(results, indent=1) + "\n")
-    (FOLDER / "core.md").write_text(page(results))
+    (FOLDER / f"{title}.md").write_text(page(module, results))
+    if hasattr(module, "draw"):
+        module.draw(results, FOLDER)
 
 
-def page(results: dict[str, Any]) -> str:
+def page(module: ModuleType, results: dict[str, Any]) -> str:
     """All tables that were measured, each with the sentence that says what it shows."""
     machine = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in results["machine"].items())
-    parts = ["# Speed and memory of the core", f"Measured by `make bench` on: {machine}.", UNITS]
-    parts += ["## Bars", BARS, markdown(bars(results))]
-    for name, measure in TABLES.items():
+    parts = [f"# {module.TITLE}", f"Measured by `make bench` on: {machine}.", UNITS]
+    parts += ["## Bars", module.BARS, markdown(module.bars(results))]
+    for name, measure in module.TABLES.items():
         if name in results:
             title = name.replace("_", " ").capitalize()
             parts += [f"## {title}", (measure.__doc__ or "").strip(), markdown(results[name])]
     return "\n\n".join(parts) + "\n"
 
-
-def bars(results: dict[str, Any]) -> Table:
-    """The goals for this part of Holdfast beside the figures."""
-    table: Table = []
-
-    def add(what: str, bar: str, measured: float, met: bool) -> None:
-        table.append({"what": what, "bar": bar, "measured": measured, "met": met})
-
-    for row in results.get("geometric_medians", []):
-        shape = f"n = {row['n']}, d = {row['d']:,}, {row['rows']}"
-        if row["rows"] == "clean":
-            add(f"geometric median, {shape}, in means", "at most 5", row["holdfast_means"], row["holdfast_means"] <= 5)
-        faster = row["geom-median_times_ours"]
-        add(f"geom-median's time over ours, {shape}", "at least 80", faster, faster >= 80)
-    for row in results.get("coordinate_rules", []):
-        if "compiled_means" in row and not row["rule"].startswith("mean-around"):
-            add(f"{row['rule']}, n = 32, plain torch, in means", "at most 40", row["plain_means"], row["plain_means"] <= 40)
-            add(f"{row['rule']}, n = 32, compiled, in means", "at most 20", row["compiled_means"], row["compiled_means"] <= 20)
-    if "against_byzfl" in results:
-        slowest = min(row["byzfl_times_ours"] for row in results["against_byzfl"])
-        add("byzfl's time over ours, least over all rules and shapes", "above 1", slowest, slowest > 1)
-    if "memory" in results:
-        most = max(value for row in results["memory"] for key, value in row.items() if key != "rule")
-        add("extra memory of a Gram rule, most over all rules and shapes, in rows", "at most 0.15", most, most <= 0.15)
-    return table
-
-
-BARS = (
-    "What was to be reached, and what was. How long geom-median takes depends on the rows, because it stops when its float32 "
-    "objective no longer moves: on these clean rows after few steps. Where it takes fewer than 80 means, being 80 times "
-    "faster would ask for less than one pass over the rows."
-)
 
 UNITS = (
     "A *mean* is the time of `rows.mean(0)` in the same run, the least that any rule could cost. Candidates take turns, and the minimum "

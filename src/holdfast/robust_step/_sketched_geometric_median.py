@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from holdfast._checks import check_positive
@@ -58,4 +58,6 @@ class SketchedGeometricMedian(Aggregator):
         scores = augmented.scores(tiling, capped=True)
         block = selector.select(tiling, scores, step=0, generator=given.generator)
         rule = GeometricMedian(tolerance=self.tolerance)
-        return rule.aggregate(rows if block.is_whole else SketchedRows(augmented, block), row_weights=given.row_weights)
+        sketched = rows if block.is_whole else SketchedRows(augmented, block)
+        aggregate = rule.aggregate(sketched, row_weights=given.row_weights)
+        return replace(aggregate, vector=aggregate.vector.to(rows.dtype))

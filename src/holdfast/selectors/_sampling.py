@@ -6,6 +6,9 @@ from torch import Tensor
 CERTAIN = 1e-9
 """A probability this near to one is one."""
 
+NOTHING = 1e-250
+"""A score this much smaller than the largest is zero; its probability would be no normal number."""
+
 
 def inclusion_probabilities(scores: Tensor, k: int) -> Tensor:
     """[m] probabilities min(1, c * score) that add up to k, for scores [m] that are not negative.
@@ -16,10 +19,11 @@ def inclusion_probabilities(scores: Tensor, k: int) -> Tensor:
     if not bool(largest > 0):
         return torch.full_like(scores, k / len(scores))
     scores = scores / largest
+    scores = scores.where(scores > NOTHING, 0.0)
     live = scores > 0
     n_live = int(live.sum())
     if n_live <= k:
-        return torch.where(live, 1.0, (k - n_live) / max(1, len(scores) - n_live))
+        return torch.where(live, 1.0, (k - n_live) / max(1, len(scores) - n_live)).to(scores)
     certain = torch.zeros_like(live)
     while True:
         factor = (k - int(certain.sum())) / scores.where(~certain, 0.0).sum()

@@ -1,0 +1,279 @@
+"""BGMD under attack: a small network on real images, trained while up to 40 % of the gradient rows lie.
+
+Who is bad is drawn anew at every step, and the attackers see all rows of the step. Each run appends its test accuracy to the record, and runs
+that are there already are skipped: stop the sweep and start it again as you like. It ends with a table.
+
+    python examples/bgmd_under_attack.py --seeds 1 --attacks "bit flip" --shares 0.4
+    python examples/bgmd_under_attack.py --rules exact bgmd --record docs/results/bgmd_under_attack.jsonl --seeds 5 --page docs/results/bgmd_under_attack.md
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
+
+from holdfast import Layout, RobustStep, bgmd, preset
+from holdfast.aggregators import Aggregate, Aggregator, CovarianceFilter, GeometricMedian, Given, Mean
+from holdfast.geometry import Rows
+from holdfast.lab.data import Images, fashion_mnist_slice
+from holdfast.seeds import stream
+
+N_ROWS, BATCH, LR, FRACTION = 20, 32, 0.1, 0.1
+MEAN, DEVIATION = 0.286, 0.353  # of the pixels
+
+
+class OwnMedian(Aggregator):
+    """The geometric median, told to look at the block itself: the block is then moved by its own median, the memory by the sketch's."""
+
+    name = "own-median"
+    reads_columns = True
+    reads_products = True
+    n_needed = 1
+
+    def _n_resisted(self, n: int) -> int:
+        return (n - 1) // 2
+
+    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+        return GeometricMedian()._aggregate(rows, given)
+
+
+STEPS: dict[str, Callable[[torch.Generator], RobustStep]] = {
+    "mean": lambda _: RobustStep(Mean()),
+    "exact": lambda _: RobustStep(GeometricMedian()),
+    "bgmd": lambda generator: bgmd(fraction=FRACTION, generator=generator),
+    "bgmd-paper": lambda generator: preset(f"bgmd-paper(fraction={FRACTION})", generator=generator),
+    "filter": lambda _: RobustStep(CovarianceFilter()),
+    "bgmd, filter": lambda generator: bgmd(fraction=FRACTION, aggregator=CovarianceFilter(), generator=generator),
+    "bgmd, own block": lambda generator: bgmd(fraction=FRACTION, aggregator=OwnMedian(), generator=generator),
+    "bgmd, columns": lambda generator: bgmd(fraction=FRACTION, tile=1, generator=generator),
+    "bgmd, tiles of 64": lambda generator: bgmd(fraction=FRACTION, tile=64, generator=generator),
+}
+"""Exact is the geometric median of whole rows; filter is the covariance filter, alone and with BGMD's block and memory."""
+
+Attack = Callable[[Tensor, int, torch.Generator], Tensor]
+
+
+def bit_flip(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """Gradients of their own, times -100 (the paper's scaled bit flip)."""
+    return -100 * honest[torch.randperm(len(honest), generator=generator)[:n_bad]]
+
+
+def additive(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """Gradients of their own with noise of variance 100 (the paper's additive attack)."""
+    own = honest[torch.randperm(len(honest), generator=generator)[:n_bad]]
+    return own + 10 * torch.randn(own.shape, generator=generator)
+
+
+def shadow(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """Like the mean where a block by norm looks, and against it, just below the threshold, elsewhere."""
+    centre, scores = honest.mean(0), honest.square().sum(0)
+    seen = scores + n_bad * centre.square()
+    threshold = seen.topk(round(FRACTION * honest.shape[1])).values[-1]
+    lie = -centre.sign() * ((0.95 * threshold - scores).clamp(min=0) / n_bad).sqrt()
+    return torch.where(seen >= threshold, centre, lie).expand(n_bad, -1)
+
+
+def hijack(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """Against the mean, and 1e4 on the 200 columns that carry least: to draw the block there."""
+    bad = -honest.mean(0)
+    bad[honest.square().sum(0).argsort()[:200]] = 1e4
+    return bad.expand(n_bad, -1)
+
+
+def lurk(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """Like the mean on the heavier half of the columns, against it on the other, as long as an honest row."""
+    bad = honest.mean(0)
+    light = honest.square().sum(0).argsort()[: len(bad) // 2]
+    bad[light] = -bad[light].sign() * (honest.norm(dim=1).median() / len(light) ** 0.5)
+    return bad.expand(n_bad, -1)
+
+
+def alone(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """Like the mean, but for one column each, of those that carry least, with 1e6: hard to draw, costly to miss."""
+    bad = honest.mean(0).repeat(n_bad, 1)
+    light = honest.square().sum(0).argsort()[:n_bad]
+    bad[torch.arange(n_bad), light] = 1e6
+    return bad
+
+
+def hijack_and_lie(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """One row steals the block with 1e18 on the heaviest fifth of the columns; the others lie on the lightest half."""
+    bad = honest.mean(0).repeat(n_bad, 1)
+    order = honest.square().sum(0).argsort()
+    light, heavy = order[: len(order) // 2], order[-len(order) // 5 :]
+    bad[1:, light] *= -1e3
+    bad[0] = 0.0
+    bad[0, heavy] = 1e18
+    return bad
+
+
+def drift(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+    """One standard deviation from the mean in every column, always to the same side (a little is enough)."""
+    return (honest.mean(0) - honest.std(0)).expand(n_bad, -1)
+
+
+ATTACKS: dict[str, Attack] = {
+    "bit flip": bit_flip,
+    "additive": additive,
+    "shadow": shadow,
+    "hijack": hijack,
+    "lurk": lurk,
+    "alone": alone,
+    "hijack and lie": hijack_and_lie,
+    "drift": drift,
+}
+
+
+def network(seed: int) -> nn.Module:
+    """784 inputs, 32 hidden units, 10 classes: 25,450 parameters."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+    generator = stream(seed, "parameters")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            bound = (784 if 784 in parameter.shape or parameter.shape == (32,) else 32) ** -0.5
+            parameter.uniform_(-bound, bound, generator=generator)
+    return model
+
+
+def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, n_steps: int) -> float:
+    """Test accuracy in percent, averaged over the last quarter of the steps; NaN if the parameters did not stay finite.
+
+    Under a strong attack single accuracies swing by several points from step to step; the average is what training holds.
+    """
+    data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
+    pixels, labels = normalized(data), data.labels
+    model, generator = network(seed), stream(seed, "training")
+    layout, optimizer = Layout(model), torch.optim.SGD(model.parameters(), lr=LR)
+
+    def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(functional_call(model, parameters, (x,)), y)
+
+    row_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+    n_bad = round(bad_fraction * N_ROWS)
+    test_pixels, accuracies = normalized(test), []
+    for t in range(n_steps):
+        batch = torch.randint(0, len(labels), (N_ROWS, BATCH), generator=generator)
+        gradients = row_gradients(dict(model.named_parameters()), pixels[batch], labels[batch])
+        rows = torch.cat([gradients[name].detach().flatten(1) for name in layout.names], dim=1)
+        if attack is not None and n_bad:
+            shuffled = rows[torch.randperm(N_ROWS, generator=generator)]
+            bad = ATTACKS[attack](shuffled[n_bad:], n_bad, generator)
+            rows = torch.cat([bad, shuffled[n_bad:]])[torch.randperm(N_ROWS, generator=generator)]
+        optimizer.zero_grad()
+        step.backward(layout.rows(rows), lr=LR)
+        optimizer.step()
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+            return float("nan")
+        if 4 * t >= 3 * n_steps and (n_steps - 1 - t) % 5 == 0:
+            with torch.no_grad():
+                accuracies.append(100 * float((model(test_pixels).argmax(1) == test.labels).double().mean()))
+    return mean(accuracies)
+
+
+def normalized(data: Images) -> Tensor:
+    """Pixels of mean zero and deviation one."""
+    return (data.scaled() - MEAN) / DEVIATION
+
+
+Run = dict[str, Any]
+
+
+def sweep(runs: list[Run], record: Path) -> list[Run]:
+    """All runs of the record, after those of `runs` that it lacked were added to it."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    known = [{key: run[key] for key in runs[0]} for run in done] if runs else []
+    for run in track([run for run in runs if run not in known], description="runs"):
+        step = STEPS[run["rule"]](stream(run["seed"], "step"))
+        attack = None if run["attack"] == "none" else run["attack"]
+        accuracy = train(step, attack, run["share"], run["seed"], run["steps"])
+        done.append(run | {"accuracy": round(accuracy, 3)})
+        with record.open("a") as file:
+            file.write(json.dumps(done[-1]) + "\n")
+    return done
+
+
+def summary(done: list[Run]) -> list[list[str]]:
+    """One line per attack and share, one cell per rule: mean and standard deviation over seeds."""
+    rules = [rule for rule in STEPS if any(run["rule"] == rule for run in done)]
+    conditions = sorted(
+        {(run["attack"], run["share"]) for run in done}, key=lambda pair: (["none", *ATTACKS].index(pair[0]), pair[1])
+    )
+    lines = [["attack", "bad rows", *rules]]
+    for attack, share in conditions:
+        cells = []
+        for rule in rules:
+            same = [run["accuracy"] for run in done if (run["rule"], run["attack"], run["share"]) == (rule, attack, share)]
+            cells.append(cell(same))
+        lines.append([attack, f"{100 * share:.0f} %", *cells])
+    return lines
+
+
+def cell(accuracies: list[float]) -> str:
+    """What a cell of the table says."""
+    if not accuracies:
+        return ""
+    if any(accuracy != accuracy for accuracy in accuracies):
+        return "diverges"
+    return f"{mean(accuracies):.1f}" + (f" ± {stdev(accuracies):.1f}" if len(accuracies) > 1 else "")
+
+
+def main() -> None:
+    """Read the arguments, run, show."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rules", nargs="+", choices=list(STEPS), default=list(STEPS)[:6], metavar="RULE", help=", ".join(STEPS))
+    parser.add_argument("--attacks", nargs="+", choices=["none", *ATTACKS], default=["none", *ATTACKS], metavar="ATTACK",
+                        help=", ".join(["none", *ATTACKS]))  # fmt: skip
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.2, 0.3, 0.4], help="shares of bad rows, below 0.5")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--record", type=Path, default=Path("bgmd_under_attack.jsonl"), help="file that runs are added to")
+    parser.add_argument("--page", type=Path, help="file for the table in Markdown")
+    given = parser.parse_args()
+    runs = [
+        {"attack": attack, "share": share, "rule": rule, "seed": seed, "steps": given.steps}
+        for attack in given.attacks
+        for share in (given.shares if attack != "none" else [0.0])
+        for rule in given.rules
+        for seed in range(given.seeds)
+    ]
+    try:
+        done = sweep(runs, given.record)
+    except KeyboardInterrupt:
+        raise SystemExit(f"Stopped; the same command goes on from {given.record}.") from None
+    lines = summary([run for run in done if run["steps"] == given.steps])
+    table = Table(*lines[0])
+    for line in lines[1:]:
+        table.add_row(*line)
+    Console().print(table)
+    if given.page is not None:
+        given.page.write_text("\n".join([PAGE, *markdown(lines)]) + "\n")
+
+
+PAGE = """# BGMD under attack
+
+Test accuracy in percent, mean ± standard deviation over seeds, of a network of 25,450 parameters on the embedded slice of Fashion-MNIST: 20 rows of 32 images, plain SGD
+with learning rate 0.1, blocks of 10 %, 400 steps, averaged over the last 100. Who is bad is drawn anew at every step; the attackers see all rows of the step. *Exact* is the geometric
+median of whole rows, *filter* the covariance filter. Made by `python examples/bgmd_under_attack.py`, whose file also defines the attackers; every run is in
+[bgmd_under_attack.jsonl](bgmd_under_attack.jsonl).
+"""
+
+
+def markdown(lines: list[list[str]]) -> list[str]:
+    """The table as lines of Markdown."""
+    head, *body = lines
+    return [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body]]
+
+
+if __name__ == "__main__":
+    main()
