@@ -41,6 +41,12 @@ def check_nonnegative(name: str, value: object) -> None:
         raise failure(name, "be a finite number of at least 0", value)
 
 
+def check_flag(name: str, value: object) -> None:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise failure(name, "be True or False", repr(value))
+
+
 def check_instance(name: str, value: object, kind: type) -> None:
     """An object of the class `kind`."""
     if not isinstance(value, kind):
@@ -140,12 +146,12 @@ def check_vector(name: str, vector: object, d: int) -> None:
     if not isinstance(vector, Tensor) or not vector.is_floating_point() or vector.layout is not torch.strided:
         raise failure(name, "be a dense floating tensor", vector.dtype if isinstance(vector, Tensor) else type(vector).__name__)
     if vector.shape != (d,):
-        raise failure(name, f"have shape ({d},), as the rows have columns", tuple(vector.shape))
+        raise failure(name, f"have shape ({d},), one entry a column", tuple(vector.shape))
 
 
 def check_lr(lr: object, d: int) -> float | Tensor:
     """A learning rate: a finite number of at least 0, or a tensor [d] of such; one that is zero throughout is returned as 0."""
-    if isinstance(lr, Tensor) and lr.ndim == 0:
+    if isinstance(lr, Tensor) and lr.ndim == 0 and lr.is_floating_point():
         lr = float(lr)
     if not isinstance(lr, Tensor):
         check_nonnegative("lr", lr)

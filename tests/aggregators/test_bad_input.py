@@ -95,7 +95,7 @@ def test_what_a_rule_needs_is_asked_for() -> None:
 
 def test_wrong_references() -> None:
     rule = TrustedReference()
-    with pytest.raises(ValueError, match=r"`reference` must have shape \(4,\), as the rows have columns, got \(3,\)\."):
+    with pytest.raises(ValueError, match=r"`reference` must have shape \(4,\), one entry a column, got \(3,\)\."):
         rule(ROWS, reference=torch.ones(3))
     with pytest.raises(ValueError, match=r"`reference` must be a dense floating tensor, got list\."):
         rule(ROWS, reference=[1.0, 2.0, 3.0, 4.0])  # type: ignore[arg-type]

@@ -86,9 +86,11 @@ def test_parameters_with_or_without_names() -> None:
     assert repr(Layout(weights)) == "Layout(2 parameters, d=5)"
 
 
-@pytest.mark.parametrize("given", [torch.zeros(3, requires_grad=True), 5, [3], "model"], ids=str)
+@pytest.mark.parametrize(
+    "given", [torch.zeros(3, requires_grad=True), 5, [3], "model", [("a", "b", "c")], [(1, torch.zeros(1))]], ids=str
+)
 def test_what_is_no_model_is_refused(given: object) -> None:
-    with pytest.raises(ValueError, match=r"^`parameters` must be a model or its parameters, got \w+\.$"):
+    with pytest.raises(ValueError, match=r"^`parameters` must be a model or its parameters, got [\w, ]+\.$"):
         Layout(given)  # type: ignore[arg-type]
 
 
@@ -102,6 +104,10 @@ def test_bad_shapes_are_named() -> None:
         layout.rows(torch.zeros(4, 7))
     with pytest.raises(ValueError, match=r"^`rows` must have the parameters' shapes \[\(2, 3\), \(2,\)\], got \[\(2, 3\)\]\.$"):
         layout.rows([torch.zeros(4, 2, 3)])
+    with pytest.raises(ValueError, match=r"^`rows` must be a tensor \[n, d\] or a list of tensors \[n, ...\], got int\.$"):
+        layout.rows([1, 2])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"^`tensors` must be tensors, one per parameter, got \['int'\]\.$"):
+        layout.flatten([1])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"^`vector` must have shape \(8,\)"):
         layout.split(torch.zeros(9))
     with pytest.raises(ValueError, match=r"^`tensors` must have the parameters' shapes"):

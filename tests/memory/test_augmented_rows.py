@@ -34,7 +34,8 @@ def slow_scores(rows: Tensor, carried: Tensor | None, tiling: Tiling, capped: bo
     clipped, extra = clipped[finite], extra[finite] if by_row else extra
     lengths = clipped.norm(dim=1)
     if capped:
-        clipped = clipped * (lengths.median() / lengths).clamp(max=1.0)[:, None]
+        median = lengths.sort().values[len(lengths) // 2]
+        clipped = clipped * (median / lengths).clamp(max=1.0)[:, None]
     squares = (clipped if by_row else clipped + extra).square().sum(0)
     return tiling.sums(squares)
 
@@ -99,6 +100,22 @@ def test_a_row_of_any_size_counts_as_one(width: int | None) -> None:
     literal = AugmentedRows(DenseRows(rows)).scores(tiling, capped=False)
     assert float(capped[1:].sum() / capped.sum()) > 0.4
     assert float(literal[0] / literal.sum()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("carried", CARRIED.values(), ids=CARRIED)
+def test_row_weights_count_rows(width: int | None, carried: Tensor | None) -> None:
+    """A weight of two is the row twice; a row of weight zero may hold anything."""
+    rows, tiling = gaussian(N, D), Tiling(SECTIONS, width)
+    rows[0] *= 100
+    weights = torch.tensor([1.0, 2.0, 1.0, 0.0, 1.0, 3.0, 1.0])
+    repeats = weights.long()
+    by_row = carried is not None and carried.ndim == 2
+    repeated = carried.repeat_interleave(repeats, 0) if by_row and carried is not None else carried
+    expected = AugmentedRows(DenseRows(rows.repeat_interleave(repeats, 0)), repeated).scores(tiling, capped=True)
+    rows[3] = float("nan")
+    found = AugmentedRows(DenseRows(rows), carried).scores(tiling, capped=True, row_weights=weights)
+    torch.testing.assert_close(found / found.sum(), expected / expected.sum(), rtol=1e-3, atol=1e-5)
 
 
 def test_zero_rows_have_zero_scores() -> None:

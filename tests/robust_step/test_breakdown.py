@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast import RobustStep, bgmd, preset
-from holdfast.aggregators import CovarianceFilter, GeometricMedian
+from holdfast.aggregators import CoordinateMedian, CovarianceFilter, GeometricMedian
 from holdfast.geometry import Tiling
 from holdfast.memory import RobustMemory
 from holdfast.seeds import stream
@@ -170,6 +170,35 @@ def test_one_row_breaks_the_papers_memory(size: float) -> None:
     direction, carried = largest(bgmd(fraction=0.1, tile=1), hidden(size), 1, 30)
     assert carried < 100
     assert direction < 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n_bad", [1, 8])
+@pytest.mark.parametrize("rest", [1e-9, 1e-20, 0.0])
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 0.1])
+def test_rows_that_hardly_show_in_the_sketch(dtype: torch.dtype, n_bad: int, rest: float, spread: float) -> None:
+    """All that bad rows hold is in a column each; what else is drawn of them is next to nothing, to be scaled up by 1e34."""
+    rows = (1 + spread * gaussian(20, 200, dtype=torch.float64)).to(dtype)
+    rows[:n_bad] = rest * gaussian(n_bad, 200, seed=1, dtype=dtype)
+    rows[torch.arange(n_bad), torch.arange(n_bad)] = 1e25
+    for seed in range(5):
+        result = bgmd(fraction=0.02, tile=1, generator=stream(seed, "step"))(rows, lr=0.1)
+        assert float(result.direction.double().norm()) < 50
+        assert result.memory_norm / 0.1 < 50
+
+
+def test_weights_of_rows_bound_what_a_row_can_do() -> None:
+    """Five rows of nine, but with little weight or none: neither the block nor the memory follows them, also beside a coordinate rule."""
+    rules = (GeometricMedian(), CoordinateMedian())
+    for rule, light in ((rule, light) for rule in rules for light in (0.0, 0.1)):
+        step = RobustStep(rule, selector=NormSampling(count=4, tile=1), memory=RobustMemory())
+        norms = []
+        for t in range(120):
+            rows = 1 + 0.1 * gaussian(9, 40, seed=t)
+            rows[4:] = 0.0
+            rows[4:, :4] = 1e15
+            norms.append(step(rows, lr=1.0, row_weights=torch.tensor([1.0] * 4 + [light] * 5)).memory_norm)
+        assert max(norms[60:]) < 2 * max(norms[:60]) < 500
 
 
 def test_without_the_cap_two_rows_hide_from_the_selector() -> None:

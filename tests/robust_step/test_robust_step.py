@@ -225,6 +225,33 @@ def test_every_column_may_have_its_own_rate(memory: Memory) -> None:
     assert many.state_dict()["memory"].equal(after)
 
 
+def test_a_rate_too_small_for_one_column_concerns_that_column_alone() -> None:
+    step, rates = bgmd(fraction=0.1, tile=1), torch.full((40,), 0.1)
+    rates[:5] = 1e-40
+    for seed in range(3):
+        step(gaussian(N, 40, seed), lr=rates)
+    kept = step.state_dict()["memory"]
+    assert kept[:5].count_nonzero() == 0
+    assert kept[5:].count_nonzero() > 20
+
+
+@pytest.mark.parametrize("lr", [1e-38, 1e-40, 1e-300, 5e-324])
+def test_rates_that_hardly_exist(lr: float) -> None:
+    step = bgmd(fraction=0.2)
+    for seed in range(3):
+        assert bool(torch.isfinite(step(gaussian(N, D, seed), lr=lr).direction).all())
+
+
+def test_a_direction_that_does_not_fit_the_dtype_stops_the_step() -> None:
+    step = bgmd(fraction=0.25, tile=1)
+    rows = gaussian(9, 40, dtype=torch.float16)
+    step(rows, lr=1.0)
+    before = step.state_dict()["memory"]
+    with pytest.raises(NonFiniteMemoryError, match=r"^`direction` must fit torch.float16, got entries up to"):
+        step(rows, lr=1e-6)
+    assert step.state_dict()["memory"].equal(before)
+
+
 def test_gradient_units_need_no_rate() -> None:
     rate_free, with_one = bgmd(fraction=0.2, units="gradient"), bgmd(fraction=0.2)
     for seed in range(5):
@@ -358,6 +385,13 @@ def test_bad_names_of_presets() -> None:
         preset("bgmd(fraction=2)")
 
 
+def test_bad_tensors_of_a_state() -> None:
+    step, good = bgmd(), bgmd().state_dict()
+    for memory in (torch.zeros(8).to_sparse(), torch.zeros(8, device="meta"), torch.zeros(8, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"^`state\['memory'\]` must be None or a tensor \[d\] for RobustMemory"):
+            step.load_state_dict(good | {"memory": memory})
+
+
 BAD_STEPS: list[tuple[Callable[[], Any], str]] = [
     (lambda: RobustStep(GeometricMedian(), selector=TopNorm(fraction=0.1), memory=RobustMemory()), "`selector` must give every column a chance, because RobustMemory"),
     (lambda: RobustStep(GeometricMedian(), selector=Cyclic(count=1), memory=RobustMemory()), "`selector` must give every column a chance"),
@@ -369,6 +403,8 @@ BAD_STEPS: list[tuple[Callable[[], Any], str]] = [
     (lambda: bgmd()(gaussian(3, 4)), "`lr` must be given, because RobustMemory(units='parameter') keeps what the parameters are owed, got None."),
     (lambda: bgmd()(gaussian(3, 4), lr=-1.0), "`lr` must be a finite number of at least 0, got -1.0."),
     (lambda: bgmd()(gaussian(3, 4), lr=torch.tensor([1.0, -1.0, 1.0, 1.0])), "`lr` must be finite and not negative"),
+    (lambda: bgmd()(gaussian(3, 4), lr=torch.tensor(True)), "`lr` must be a dense floating tensor, got torch.bool."),
+    (lambda: NormSampling(fraction=0.1, capped="no"), "`capped` must be True or False, got 'no'."),  # type: ignore[arg-type]
     (lambda: bgmd()(gaussian(3, 4), lr="0.1"), "`lr` must be a finite number of at least 0, got 0.1."),  # type: ignore[arg-type]
     (lambda: preset("bgmd(units='gradient')")(gaussian(3, 4), lr=float("inf")), "`lr` must be a finite number of at least 0, got inf."),
 ]  # fmt: skip
@@ -401,7 +437,7 @@ def test_states_that_do_not_fit_are_refused() -> None:
     bad: list[tuple[object, str]] = [
         (5, "`state` must be a mapping with the keys generator, memory, n_steps, got int."),
         ({"memory": None}, "`state` must be a mapping with the keys generator, memory, n_steps, got ['memory']."),
-        (good | {"memory": torch.zeros(5, 8)}, "`state['memory']` must be None or a tensor [d] for RobustMemory(units='parameter'), got one of shape (5, 8)."),
+        (good | {"memory": torch.zeros(5, 8)}, "`state['memory']` must be None or a tensor [d] for RobustMemory(units='parameter'), got torch.float32 of shape (5, 8)."),
         (good | {"memory": torch.zeros(9)}, "`state['memory']` must have the shape (8,) of the memory, got (9,)."),
         (good | {"memory": torch.full((8,), float("nan"))}, "`state['memory']` must be finite, got NaN or infinity."),
         (good | {"memory": [0.0] * 8}, "`state['memory']` must be None or a tensor [d]"),
@@ -417,5 +453,5 @@ def test_states_that_do_not_fit_are_refused() -> None:
     assert after["memory"].equal(good["memory"])
     assert after["generator"].equal(good["generator"])
     assert after["n_steps"] == 1
-    with pytest.raises(ValueError, match=r"must be None for NoMemory\(\), got one of shape \(8,\)"):
+    with pytest.raises(ValueError, match=r"must be None for NoMemory\(\), got torch.float32 of shape \(8,\)"):
         RobustStep(Mean()).load_state_dict(good)

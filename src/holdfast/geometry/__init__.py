@@ -7,7 +7,7 @@ from holdfast.geometry._geometric_median import geometric_median
 from holdfast.geometry._gram import Gram, distances_from, squared_distances
 from holdfast.geometry._kernels import working_dtype
 from holdfast.geometry._lengths import Lengths, length
-from holdfast.geometry._measure import Measurable, measure
+from holdfast.geometry._measure import Measurable, is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
 from holdfast.geometry._principal import principal_scores
@@ -31,6 +31,7 @@ __all__ = [
     "distances_from",
     "geometric_median",
     "half_weight_radius",
+    "is_trustworthy",
     "least",
     "length",
     "measure",

@@ -46,8 +46,11 @@ class CleanLengths:
 
 
 def length(vector: Tensor) -> float:
-    """The norm of a vector [d]; squares that leave float32's range are formed again in float64."""
+    """The norm of a tensor; where squares may leave the range of its dtype, relative to its largest entry."""
     found = float(torch.linalg.vector_norm(vector))
-    if 1e-15 < found < 1e15 or vector.dtype is torch.float64:
+    if 1e-15 < found < 1e15:
         return found
-    return float(torch.linalg.vector_norm(vector.to(wide_device(vector.device), torch.float64)))
+    largest = float(vector.abs().max())
+    if largest == 0.0 or not largest < float("inf"):
+        return largest
+    return float(torch.linalg.vector_norm(vector.to(wide_device(vector.device), torch.float64) / largest)) * largest

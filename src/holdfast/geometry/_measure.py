@@ -51,12 +51,13 @@ def measure(rows: Measurable, references: Sequence[Tensor] = (), row_weights: Te
     products = 0.5 * (products + products.T)  # a product's rounding depends on the side
     precision = 0.0 if rows.dtype is torch.float64 else FAST_PRECISION
     gram = Gram(products=products, kept=torch.arange(rows.n), precision=precision)
-    return gram if _is_trustworthy(gram, rows) else _measure_carefully(rows, others, row_weights)
+    return gram if is_trustworthy(gram, rows.d, rows.dtype) else _measure_carefully(rows, others, row_weights)
 
 
-def _is_trustworthy(gram: Gram, rows: Measurable) -> bool:
+def is_trustworthy(gram: Gram, d: int, dtype: torch.dtype) -> bool:
+    """Whether inner products about the origin, formed in the working precision of rows [n, d], lost nothing that matters."""
     squares = gram.products.diagonal()[:-1]
-    if not bool(torch.isfinite(gram.products).all()) or not are_tame(squares, rows.d, rows.dtype):
+    if not bool(torch.isfinite(gram.products).all()) or not are_tame(squares, d, dtype):
         return False
     distances = squared_distances(gram.products[:-1, :-1]) + torch.diag(squares)
     return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())

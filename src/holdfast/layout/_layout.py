@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import check_vector, failure
+from holdfast._checks import check_rows, check_vector, failure
 from holdfast._typing import TensorOrTensors
 from holdfast.geometry import DenseRows
 
@@ -31,8 +31,8 @@ class Layout:
     def __init__(self, parameters: nn.Module | Iterable[Tensor | tuple[str, Tensor]]) -> None:
         seen: dict[int, tuple[str, Tensor]] = {}
         for name, parameter in _named(parameters):
-            if not isinstance(parameter, Tensor):
-                raise failure("parameters", "be a model or its parameters", type(parameter).__name__)
+            if not isinstance(parameter, Tensor) or not isinstance(name, str):
+                raise failure("parameters", "be a model or its parameters", f"{type(name).__name__}, {type(parameter).__name__}")
             if parameter.requires_grad:
                 seen.setdefault(id(parameter), (name, parameter))
         if not sum(parameter.numel() for _, parameter in seen.values()):
@@ -52,11 +52,13 @@ class Layout:
             if tensors.ndim != 2 or tensors.shape[1] != self.d:
                 raise failure("rows", f"have shape [n, {self.d}], as the parameters have coordinates", tuple(tensors.shape))
         else:
-            self._check_shapes("rows", [tensor.shape[1:] for tensor in tensors])
+            self._check_shapes("rows", [tensor.shape[1:] for tensor in check_rows(tensors)])
         return DenseRows(tensors, layout=self)
 
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
         """[d] one tensor per parameter, end to end."""
+        if not all(isinstance(tensor, Tensor) for tensor in tensors):
+            raise failure("tensors", "be tensors, one per parameter", [type(tensor).__name__ for tensor in tensors])
         self._check_shapes("tensors", [tensor.shape for tensor in tensors])
         return torch.cat([tensor.flatten() for tensor in tensors])
 
@@ -85,4 +87,6 @@ def _named(parameters: nn.Module | Iterable[Tensor | tuple[str, Tensor]]) -> Ite
         return parameters.named_parameters()
     if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
         raise failure("parameters", "be a model or its parameters", type(parameters).__name__)
-    return [given if isinstance(given, tuple) else (f"parameter {i}", given) for i, given in enumerate(parameters)]
+    return [
+        given if isinstance(given, tuple) and len(given) == 2 else (f"parameter {i}", given) for i, given in enumerate(parameters)
+    ]

@@ -7,9 +7,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_finite_majority
+from holdfast._checks import check_finite_majority, check_finite_weight, check_row_weights
 from holdfast._compile import WIDTH
-from holdfast.geometry import Block, DenseRows, Rows, Tiling, length, working_dtype
+from holdfast.geometry import Block, DenseRows, Rows, Tiling, half_weight_radius, length, working_dtype
 
 FEW_NORMS = 16
 """From tiles of so many columns on, the norms of all tiles take less than a sixteenth of the rows' memory."""
@@ -48,30 +48,38 @@ class AugmentedRows:
         """Bool [n] which rows are finite throughout."""
         return torch.isfinite(self.lengths)
 
-    def scores(self, tiling: Tiling, *, capped: bool) -> Tensor:
+    def scores(self, tiling: Tiling, *, capped: bool, row_weights: Tensor | None = None) -> Tensor:
         r"""[n_tiles] squared norms of the tiles over all finite rows, up to a common factor (float64, CPU).
 
         If `capped`, rows longer than the median row are shortened to it: about r where it is common to all,
         :math:`\sum_i \|c_i g_i + r\|^2` with :math:`c_i = \min(1, \mathrm{median} / \|g_i\|)`, because r says nothing about a row.
+        `row_weights` [n] say how much each row counts, in the sum and in the median.
         """
+        counts = torch.ones(self.rows.n, dtype=torch.float64)
+        if row_weights is not None:
+            counts = check_row_weights(row_weights, self.rows.n) * self.rows.n
         norms = None
         if not self._by_row and (tiling.width is None or tiling.width >= FEW_NORMS):
             norms, self.__dict__["lengths"] = self._tile_norms(tiling)  # one pass gives both
-        check_finite_majority(self.finite)
-        factors, unit = self._relative_factors(capped)
+        if row_weights is None:
+            check_finite_majority(self.finite)
+        else:
+            check_finite_weight(float(counts[self.finite].sum() / counts.sum()))
+        counts = counts.where(self.finite, 0.0)
+        factors, unit = self._relative_factors(counts, capped)
         if norms is None:
-            return tiling.sums(self._column_scores(factors, unit)).cpu().double()
+            return tiling.sums(self._column_scores(factors, counts, unit)).cpu().double()
         if not bool(self.finite.all()):
             norms[~self.finite.to(norms.device)] = 0.0
-        squares = _weighted_squares(norms, factors)
+        squares = _weighted_squares(norms, factors * counts.sqrt())
         if self.carried is None:
             return squares
         carried, scale = self.carried, self.scale / unit
         if not 1e-15 < scale < 1e15 or unit > 1e15:  # its squares would not fit float32
             carried, scale = (carried.double() * scale).to(carried), 1.0
-        along = self.rows.tile_products(tiling, factors, carried).cpu().double() * scale
+        along = self.rows.tile_products(tiling, factors * counts, carried).cpu().double() * scale
         own = (tiling.norms(carried).cpu().double() * scale).square()
-        return (squares + 2 * along + int(self.finite.sum()) * own).clamp(min=0.0)
+        return (squares + 2 * along + counts.sum() * own).clamp(min=0.0)
 
     def block(self, block: Block) -> Rows:
         """The rows on the columns of the block."""
@@ -108,31 +116,30 @@ class AugmentedRows:
         relative = norms / largest.where(largest > 0, 1.0)
         return norms, (torch.linalg.vector_norm(relative, dim=1) * largest[:, 0]).cpu()
 
-    def _relative_factors(self, capped: bool) -> tuple[Tensor, float]:
-        """[n] what each row is multiplied by in the scores, zero where it is not finite; and the length that counts as one."""
-        lengths = self.lengths.where(self.finite, 0.0)
-        median = self.lengths[self.finite].median()
-        shortened = lengths.clamp(max=float(median)) if capped else lengths
+    def _relative_factors(self, counts: Tensor, capped: bool) -> tuple[Tensor, float]:
+        """[n] what each row is multiplied by in the scores, zero where it does not count; and the length that counts as one."""
+        lengths = self.lengths.where(counts > 0, 0.0)
+        median = half_weight_radius(lengths[counts > 0], counts[counts > 0])
+        shortened = lengths.clamp(max=median) if capped else lengths
         unit = float(shortened.max())
         if self.carried is not None and not self._by_row:
             unit = max(unit, length(self.carried) * self.scale)
         unit = unit or 1.0
         factors = torch.where(lengths > 0, shortened / lengths, 1.0) / unit
-        return factors.where(self.finite, 0.0), unit
+        return factors.where(counts > 0, 0.0), unit
 
-    def _column_scores(self, factors: Tensor, unit: float) -> Tensor:
+    def _column_scores(self, factors: Tensor, counts: Tensor, unit: float) -> Tensor:
         """[d] the scores of single columns, chunk by chunk."""
-        kept = torch.nonzero(self.finite)[:, 0]
-        all_finite = len(kept) == self.rows.n
-        rows = self.rows if all_finite else self.rows.keep(kept)
+        kept = torch.nonzero(counts)[:, 0]
+        rows = self.rows if len(kept) == self.rows.n else self.rows.keep(kept)
         out = torch.empty(rows.d, dtype=working_dtype(rows.dtype), device=rows.device)
-        scale = factors[kept].to(out)[:, None]
+        scale, weights = factors[kept].to(out)[:, None], counts[kept].to(out)
         for start, chunk in self._chunks(rows, kept):
             at = slice(start, start + chunk.shape[1])
             scaled = chunk * scale
             if self.carried is not None and not self._by_row:
                 scaled += self.carried[at] * (self.scale / unit)
-            out[at] = scaled.square().sum(0)
+            out[at] = weights @ scaled.square_()
         return out
 
     def _chunks(self, rows: Rows, kept: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:

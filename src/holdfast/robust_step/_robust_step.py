@@ -146,13 +146,15 @@ class RobustStep:
         if self.selector.takes_everything:
             scores = torch.ones(tiling.n_tiles, dtype=torch.float64)
         else:
-            scores = augmented.scores(tiling, capped=self.selector.is_capped)
+            scores = augmented.scores(tiling, capped=self.selector.is_capped, row_weights=given.get("row_weights"))
         block = self.selector.select(tiling, scores, step=self.n_steps, generator=self.generator)
         aggregate, sent, total = self._aggregate(augmented, block, given)
         state = self._state if is_frozen else self.memory.retain(augmented, block, self._state, rate, total)
         norm = 0.0 if state is None else length(state)
         if not norm < float("inf"):
             raise NonFiniteMemoryError(f"`memory` must stay finite, got a norm of {norm} in {self.memory!r}.")
+        if not bool(torch.isfinite(sent.to(rows.dtype).sum(dtype=torch.float64))):
+            raise NonFiniteMemoryError(f"`direction` must fit {rows.dtype}, got entries up to {float(sent.abs().max()):g}.")
         # From here on nothing can fail.
         spent = self._state if state is not self._state else None
         direction = sent if block.is_whole else spread(sent, block, rows, spent)
@@ -185,8 +187,10 @@ class RobustStep:
             sent = block.tiling.take(aggregate.vector, block.tiles.to(rows.device))
             return aggregate, sent, aggregate.vector
         aggregate = self.aggregator.aggregate(augmented.block(block), **on_block(given, block, rows))
-        total = GeometricMedian().aggregate(SketchedRows(augmented, block)).vector if follows_weights else None
-        return aggregate, aggregate.vector, total
+        if not follows_weights:
+            return aggregate, aggregate.vector, None
+        whole = GeometricMedian().aggregate(SketchedRows(augmented, block), row_weights=given.get("row_weights"))
+        return aggregate, aggregate.vector, whole.vector
 
     def _rate(self, lr: float | Tensor | None, rows: Rows) -> float | Tensor:
         """The learning rate as the memory uses it: a number, or a tensor [d] with an entry above zero."""
@@ -195,10 +199,11 @@ class RobustStep:
             return 1.0
         if lr is None:
             raise failure("lr", f"be given, because {self.memory!r} keeps what the parameters are owed", None)
-        smallest = rate if isinstance(rate, float) else float(rate[rate > 0].min())
-        if smallest > 0 and self._memory_norm / smallest > LARGEST:
-            return 0.0
-        return rate if isinstance(rate, float) else rate.to(rows.device)
+        smallest = max(1.0, self._memory_norm) / LARGEST
+        if isinstance(rate, float):
+            return rate if rate > smallest else 0.0
+        large = rate > smallest
+        return rate.where(large, 0.0).to(rows.device) if bool(large.any()) else 0.0
 
     def _check_state_fits(self, rows: Rows) -> None:
         if self._state is None:

@@ -55,7 +55,7 @@ class SketchedGeometricMedian(Aggregator):
         assert given.generator is not None
         selector, augmented = NormSampling(fraction=self.fraction, tile=self.tile), AugmentedRows(rows)
         tiling = selector.tiling(rows.sections)
-        scores = augmented.scores(tiling, capped=True)
+        scores = augmented.scores(tiling, capped=True, row_weights=given.row_weights)
         block = selector.select(tiling, scores, step=0, generator=given.generator)
         rule = GeometricMedian(tolerance=self.tolerance)
         sketched = rows if block.is_whole else SketchedRows(augmented, block)

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.geometry import Block, DenseRows, Gram, Rows, working_dtype
+from holdfast.geometry import Block, DenseRows, Gram, Rows, is_trustworthy, working_dtype
 from holdfast.memory import AugmentedRows
 
 MANY_ROWS = 256
@@ -70,12 +70,14 @@ class SketchedRows(Rows):
 
     def _gram(self, others: Sequence[Tensor], row_weights: Tensor | None) -> Gram:
         """Inner products about r, with the sketches [k] of other vectors."""
-        lengths = self._augmented.lengths
+        lengths, sketch = self._augmented.lengths, DenseRows(self._sketch)
         if self.n == len(lengths) and bool(torch.isfinite(lengths).all()):
-            gram = DenseRows(self._sketch).gram(others, row_weights)
-            if gram.n == self.n and bool((gram.norms > 0).all()):
-                # To scale n x n products is cheaper than to scale the rows.
-                return replace(gram.transformed(torch.diag(lengths / (gram.norms * gram.unit))), kept=gram.kept)
+            gram = sketch.gram(others, row_weights)
+            if not gram.exact:
+                # To scale n x n products is cheaper than to scale rows; good as long as the scaled ones, too, could be measured fast.
+                scaled = gram.transformed(torch.diag(lengths / gram.norms))
+                if is_trustworthy(scaled, sketch.d, sketch.dtype):
+                    return scaled
         n_more = self._points.d - self._sketch.shape[1]
         return self._points.gram([torch.nn.functional.pad(other, (0, n_more)) for other in others], row_weights)
 

@@ -17,9 +17,10 @@ def check_step_state(state: object, n_dimensions: int, memory_name: str) -> tupl
         raise failure("state", f"be a mapping with the keys {', '.join(sorted(KEYS))}", got)
     memory: Any = state["memory"]
     if memory is not None:
-        if not isinstance(memory, Tensor) or not memory.is_floating_point() or memory.ndim != n_dimensions:
+        is_dense = isinstance(memory, Tensor) and memory.layout is torch.strided and not memory.is_meta
+        if not is_dense or memory.dtype not in (torch.float32, torch.float64) or memory.ndim != n_dimensions:
             wanted = {0: "None", 1: "None or a tensor [d]", 2: "None or a tensor [n, d]"}[n_dimensions]
-            got = f"one of shape {tuple(memory.shape)}" if isinstance(memory, Tensor) else type(memory).__name__
+            got = f"{memory.dtype} of shape {tuple(memory.shape)}" if isinstance(memory, Tensor) else type(memory).__name__
             raise failure("state['memory']", f"be {wanted} for {memory_name}", got)
         if not bool(torch.isfinite(memory).all()):
             raise failure("state['memory']", "be finite", "NaN or infinity")

@@ -4,6 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from holdfast._checks import check_flag
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._selector import Tile, TileSelector
 
@@ -38,6 +39,10 @@ class TopNorm(TileSelector):
 
     name = "top-norm"
     reaches_every_column = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("capped", self.capped)
 
     @property
     def is_capped(self) -> bool:
