@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from holdfast import Layout, RobustStep, bgmd, preset
 from holdfast.aggregators import Aggregate, Aggregator, CovarianceFilter, GeometricMedian, Given, Mean
+from holdfast.errors import NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.geometry import Rows
 from holdfast.lab.data import Images, fashion_mnist_slice
 from holdfast.seeds import stream
@@ -145,8 +146,8 @@ def network(seed: int) -> nn.Module:
     return model
 
 
-def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, n_steps: int) -> float:
-    """Test accuracy in percent, averaged over the last quarter of the steps; NaN if the parameters did not stay finite.
+def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, n_steps: int) -> float | None:
+    """Test accuracy in percent, averaged over the last quarter of the steps; None if training diverged.
 
     Under a strong attack single accuracies swing by several points from step to step; the average is what training holds.
     """
@@ -170,10 +171,11 @@ def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, 
             bad = ATTACKS[attack](shuffled[n_bad:], n_bad, generator)
             rows = torch.cat([bad, shuffled[n_bad:]])[torch.randperm(N_ROWS, generator=generator)]
         optimizer.zero_grad()
-        step.backward(layout.rows(rows), lr=LR)
+        try:
+            step.backward(layout.rows(rows), lr=LR)
+        except (NonFiniteRowsError, NonFiniteMemoryError):
+            return None
         optimizer.step()
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
-            return float("nan")
         if 4 * t >= 3 * n_steps and (n_steps - 1 - t) % 5 == 0:
             with torch.no_grad():
                 accuracies.append(100 * float((model(test_pixels).argmax(1) == test.labels).double().mean()))
@@ -197,7 +199,7 @@ def sweep(runs: list[Run], record: Path) -> list[Run]:
         step = STEPS[run["rule"]](stream(run["seed"], "step"))
         attack = None if run["attack"] == "none" else run["attack"]
         accuracy = train(step, attack, run["share"], run["seed"], run["steps"])
-        done.append(run | {"accuracy": round(accuracy, 3)})
+        done.append(run | {"accuracy": None if accuracy is None else round(accuracy, 3)})
         with record.open("a") as file:
             file.write(json.dumps(done[-1]) + "\n")
     return done
@@ -219,13 +221,14 @@ def summary(done: list[Run]) -> list[list[str]]:
     return lines
 
 
-def cell(accuracies: list[float]) -> str:
+def cell(accuracies: list[float | None]) -> str:
     """What a cell of the table says."""
     if not accuracies:
         return ""
-    if any(accuracy != accuracy for accuracy in accuracies):
-        return "diverges"
-    return f"{mean(accuracies):.1f}" + (f" ± {stdev(accuracies):.1f}" if len(accuracies) > 1 else "")
+    reached = [accuracy for accuracy in accuracies if accuracy is not None]
+    if len(reached) < len(accuracies):
+        return f"diverges ({len(accuracies) - len(reached)} of {len(accuracies)})"
+    return f"{mean(reached):.1f}" + (f" ± {stdev(reached):.1f}" if len(reached) > 1 else "")
 
 
 def main() -> None:

@@ -1,0 +1,69 @@
+"""What one bad row of 20 does to BGMD through its memory: the paper's memory, and the robust one.
+
+Writes the figure of docs/concepts/memory.md: python examples/memory_under_attack.py docs/concepts/memory.svg
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+
+from holdfast import RobustStep, bgmd, preset
+from holdfast.seeds import stream
+
+N_ROWS, D, LR = 20, 2000, 0.1
+
+
+def rows_at(t: int, n_bad: int, size: float) -> Tensor:
+    """A common gradient of length 1 with as much noise in every row; bad rows are honest ones times -`size`."""
+    truth = torch.randn(1, D, generator=stream(0, "truth")) / D**0.5
+    rows: Tensor = truth + torch.randn(N_ROWS, D, generator=stream(0, "rows", t)) / D**0.5
+    rows[:n_bad] *= -size
+    return rows
+
+
+def directions(step: RobustStep, n_bad: int, size: float, n_steps: int) -> list[float]:
+    """The norm of the direction, step by step."""
+    return [float(step(rows_at(t, n_bad, size), lr=LR).direction.norm()) for t in range(n_steps)]
+
+
+LINES: dict[str, tuple[Callable[[], RobustStep], int, str]] = {
+    "mean of rows, clean": (lambda: preset("bgmd-paper"), 0, ":"),
+    "mean of rows, 1 bad row of 20": (lambda: preset("bgmd-paper"), 1, "-"),
+    "robust, clean": (bgmd, 0, ":"),
+    "robust, 1 bad row of 20": (bgmd, 1, "-"),
+    "robust, 9 bad rows of 20": (bgmd, 9, "--"),
+}
+
+
+def draw(path: Path) -> None:
+    """The direction over steps at one size of the bad rows, and after the last step at many sizes."""
+    mpl.rcParams["svg.hashsalt"] = "holdfast"
+    figure, (over_steps, over_sizes) = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
+    sizes = [10.0**exponent for exponent in range(0, 13, 2)]
+    for label, (make, n_bad, style) in LINES.items():
+        colour = "tab:red" if label.startswith("mean") else "tab:blue"
+        over_steps.plot(directions(make(), n_bad, 1e6, 80), style, color=colour, label=label)
+        if n_bad:
+            last = [directions(make(), n_bad, size, 30)[-1] for size in sizes]
+            over_sizes.plot(sizes, last, style, color=colour, marker="o")
+    over_steps.set(
+        yscale="log", xlabel="step", title="bad rows a million times too long", ylabel="norm of the direction, in gradients"
+    )
+    over_sizes.set(yscale="log", xscale="log", xlabel="how many times too long bad rows are", title="after 30 steps")
+    for axis in (over_steps, over_sizes):
+        axis.grid(alpha=0.3)
+    figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python examples/memory_under_attack.py FIGURE.svg")
+    mpl.use("svg")
+    draw(Path(sys.argv[1]))
