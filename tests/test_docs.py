@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import aggregators
+import holdfast
+from holdfast import aggregators, memory, selectors
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -14,6 +15,13 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 @pytest.mark.parametrize("name", aggregators.__all__)
 def test_every_public_name_is_on_the_page_of_rules(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs" / "rules.md").read_text()
+
+
+@pytest.mark.parametrize("name", [*holdfast.__all__, *selectors.selectors.names, *memory.memories.names])
+def test_every_public_name_of_bgmd_is_on_its_page(name: str) -> None:
+    classes = {name: selectors.selectors[name].__name__ for name in selectors.selectors.names}
+    classes |= {name: memory.memories[name].__name__ for name in memory.memories.names}
+    assert re.search(rf"`[^`]*\b{classes.get(name, name)}\b[^`]*`|import .*{name}", (ROOT / "docs" / "bgmd.md").read_text())
 
 
 @pytest.mark.parametrize("name", aggregators.rules.names)
