@@ -65,12 +65,12 @@ Attack = Callable[[Tensor, int, torch.Generator], Tensor]
 
 
 def bit_flip(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """Gradients of their own, times -100 (the paper's scaled bit flip)."""
+    """Honest gradients times -100 (the paper's scaled bit flip)."""
     return -100 * honest[torch.randperm(len(honest), generator=generator)[:n_bad]]
 
 
 def additive(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """Gradients of their own with noise of variance 100 (the paper's additive attack)."""
+    """Honest gradients with noise of variance 100 (the paper's additive attack)."""
     own = honest[torch.randperm(len(honest), generator=generator)[:n_bad]]
     return own + 10 * torch.randn(own.shape, generator=generator)
 
@@ -100,9 +100,10 @@ def lurk(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
 
 
 def alone(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """Like the mean, but for one column each, of those that carry least, with 1e6: hard to draw, costly to miss."""
+    """Like the mean, but for one column each, of those that carry least but something, with 1e6: hard to draw, costly to miss."""
     bad = honest.mean(0).repeat(n_bad, 1)
-    light = honest.square().sum(0).argsort()[:n_bad]
+    scores = honest.square().sum(0)
+    light = scores.where(scores > 0, torch.inf).argsort()[:n_bad]
     bad[torch.arange(n_bad), light] = 1e6
     return bad
 
@@ -243,6 +244,8 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("bgmd_under_attack.jsonl"), help="file that runs are added to")
     parser.add_argument("--page", type=Path, help="file for the table in Markdown")
     given = parser.parse_args()
+    if not all(0 <= share < 0.5 for share in given.shares):
+        parser.error(f"--shares must be in [0, 0.5), got {given.shares}.")
     runs = [
         {"attack": attack, "share": share, "rule": rule, "seed": seed, "steps": given.steps}
         for attack in given.attacks
@@ -260,15 +263,19 @@ def main() -> None:
         table.add_row(*line)
     Console().print(table)
     if given.page is not None:
-        given.page.write_text("\n".join([PAGE, *markdown(lines)]) + "\n")
+        given.page.write_text("\n".join([PAGE.format(steps=given.steps, last=given.steps // 4), *markdown(lines)]) + "\n")
 
 
 PAGE = """# BGMD under attack
 
 Test accuracy in percent, mean ± standard deviation over seeds, of a network of 25,450 parameters on the embedded slice of Fashion-MNIST: 20 rows of 32 images, plain SGD
-with learning rate 0.1, blocks of 10 %, 400 steps, averaged over the last 100. Who is bad is drawn anew at every step; the attackers see all rows of the step. *Exact* is the geometric
+with learning rate 0.1, blocks of 10 %, {steps} steps, averaged over the last {last}. Who is bad is drawn anew at every step; the attackers see all rows of the step. *Exact* is the geometric
 median of whole rows, *filter* the covariance filter. Made by `python examples/bgmd_under_attack.py`, whose file also defines the attackers; every run is in
 [bgmd_under_attack.jsonl](bgmd_under_attack.jsonl).
+
+How to read it: under bit flip, additive noise, shadow and hijack, BGMD is within a point of the exact median at every share. Where the exact median is steered (shadow and hijack-and-lie at 40 %, drift), so is BGMD, because it delivers the same
+aggregate; under lurk it loses three points more. The covariance filter inside BGMD holds in all of these but costs more time from 128 rows on. The paper's memory fails under bit flip, the attack it was shown with. *Own block* moves the
+block by its own median and leaves the sketch's weights to the memory: worse under shadow.
 """
 
 

@@ -4,7 +4,6 @@ Writes the figure of docs/concepts/memory.md: python examples/memory_under_attac
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib as mpl
@@ -12,8 +11,11 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from holdfast import RobustStep, bgmd, preset
+from holdfast import RobustStep
+from holdfast.aggregators import GeometricMedian
+from holdfast.memory import MeanMemory, Memory, RobustMemory
 from holdfast.seeds import stream
+from holdfast.selectors import NormSampling
 
 N_ROWS, D, LR = 20, 2000, 0.1
 
@@ -26,17 +28,18 @@ def rows_at(t: int, n_bad: int, size: float) -> Tensor:
     return rows
 
 
-def directions(step: RobustStep, n_bad: int, size: float, n_steps: int) -> list[float]:
-    """The norm of the direction, step by step."""
+def directions(memory: Memory, n_bad: int, size: float, n_steps: int) -> list[float]:
+    """The norm of the direction, step by step, of steps that differ in their memory alone."""
+    step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.1), memory=memory)
     return [float(step(rows_at(t, n_bad, size), lr=LR).direction.norm()) for t in range(n_steps)]
 
 
-LINES: dict[str, tuple[Callable[[], RobustStep], int, str]] = {
-    "mean of rows, clean": (lambda: preset("bgmd-paper"), 0, ":"),
-    "mean of rows, 1 bad row of 20": (lambda: preset("bgmd-paper"), 1, "-"),
-    "robust, clean": (bgmd, 0, ":"),
-    "robust, 1 bad row of 20": (bgmd, 1, "-"),
-    "robust, 9 bad rows of 20": (bgmd, 9, "--"),
+LINES: dict[str, tuple[Memory, int, str]] = {
+    "mean of rows, clean": (MeanMemory(), 0, ":"),
+    "mean of rows, 1 bad row of 20": (MeanMemory(), 1, "-"),
+    "robust, clean": (RobustMemory(), 0, ":"),
+    "robust, 1 bad row of 20": (RobustMemory(), 1, "-"),
+    "robust, 9 bad rows of 20": (RobustMemory(), 9, "--"),
 }
 
 
@@ -45,11 +48,11 @@ def draw(path: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "holdfast"
     figure, (over_steps, over_sizes) = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
     sizes = [10.0**exponent for exponent in range(0, 13, 2)]
-    for label, (make, n_bad, style) in LINES.items():
+    for label, (memory, n_bad, style) in LINES.items():
         colour = "tab:red" if label.startswith("mean") else "tab:blue"
-        over_steps.plot(directions(make(), n_bad, 1e6, 80), style, color=colour, label=label)
+        over_steps.plot(directions(memory, n_bad, 1e6, 80), style, color=colour, label=label)
         if n_bad:
-            last = [directions(make(), n_bad, size, 30)[-1] for size in sizes]
+            last = [directions(memory, n_bad, size, 30)[-1] for size in sizes]
             over_sizes.plot(sizes, last, style, color=colour, marker="o")
     over_steps.set(
         yscale="log", xlabel="step", title="bad rows a million times too long", ylabel="norm of the direction, in gradients"

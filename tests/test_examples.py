@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from examples import bgmd_under_attack as experiment
+
 from holdfast.seeds import stream
 
 ROOT = Path(__file__).parent.parent

@@ -14,4 +14,4 @@ class UnknownNameError(ValueError):
 
 
 class NonFiniteMemoryError(ValueError):
-    """What a step would carry over is no longer finite; the step was not made."""
+    """What a step would carry over, or send in the rows' dtype, is not finite; the step was not made."""

@@ -114,6 +114,8 @@ def test_bad_shapes_are_named() -> None:
         layout.flatten([torch.zeros(2, 3)])
     with pytest.raises(ValueError, match=r"^`rows` must have the columns of their layout, \(6, 2\), got \[5, 3\]\.$"):
         DenseRows([torch.zeros(4, 5), torch.zeros(4, 3)], layout=layout)
+    with pytest.raises(ValueError, match=r"^`rows` must have the columns of their layout, \(6, 2\), got \[6\]\.$"):
+        DenseRows(torch.zeros(4, 6), layout=layout)
 
 
 def test_a_backward_needs_a_layout() -> None:

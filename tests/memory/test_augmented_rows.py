@@ -114,7 +114,7 @@ def test_row_weights_count_rows(width: int | None, carried: Tensor | None) -> No
     repeated = carried.repeat_interleave(repeats, 0) if by_row and carried is not None else carried
     expected = AugmentedRows(DenseRows(rows.repeat_interleave(repeats, 0)), repeated).scores(tiling, capped=True)
     rows[3] = float("nan")
-    found = AugmentedRows(DenseRows(rows), carried).scores(tiling, capped=True, row_weights=weights)
+    found = AugmentedRows(DenseRows(rows), carried, row_weights=weights).scores(tiling, capped=True)
     torch.testing.assert_close(found / found.sum(), expected / expected.sum(), rtol=1e-3, atol=1e-5)
 
 

@@ -3,12 +3,22 @@
 from holdfast._registry import Registry
 from holdfast.memory._augmented_rows import AugmentedRows
 from holdfast.memory._mean_memory import MeanMemory
-from holdfast.memory._memory import Memory, ResidualMemory
+from holdfast.memory._memory import Memory, ResidualMemory, Units
 from holdfast.memory._no_memory import NoMemory
 from holdfast.memory._robust_memory import RobustMemory
 from holdfast.memory._row_memory import RowMemory
 
-__all__ = ["AugmentedRows", "MeanMemory", "Memory", "NoMemory", "ResidualMemory", "RobustMemory", "RowMemory", "memories"]
+__all__ = [
+    "AugmentedRows",
+    "MeanMemory",
+    "Memory",
+    "NoMemory",
+    "ResidualMemory",
+    "RobustMemory",
+    "RowMemory",
+    "Units",
+    "memories",
+]
 
 memories: Registry[Memory] = Registry("memory", [MeanMemory, NoMemory, RobustMemory, RowMemory])
 """Every memory by its short name: `memories.parse("robust(units='gradient')")`."""

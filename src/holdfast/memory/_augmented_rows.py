@@ -25,13 +25,15 @@ class AugmentedRows:
         rows: the :math:`g_i`.
         carried: r divided by `scale`: [d] the same for all rows, [n, d] one for each, or None for zero.
         scale: what `carried` is multiplied by, so that no copy is needed for that.
+        row_weights: [n] how much each row counts; equal weights by default.
     """
 
-    def __init__(self, rows: Rows, carried: Tensor | None = None, scale: float = 1.0) -> None:
+    def __init__(self, rows: Rows, carried: Tensor | None = None, scale: float = 1.0, row_weights: Tensor | None = None) -> None:
         self.rows = rows
         self.carried = carried
         self.scale = scale
         self._by_row = carried is not None and carried.ndim == 2
+        self._row_weights = None if row_weights is None else check_row_weights(row_weights, rows.n)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -48,24 +50,28 @@ class AugmentedRows:
         """Bool [n] which rows are finite throughout."""
         return torch.isfinite(self.lengths)
 
-    def scores(self, tiling: Tiling, *, capped: bool, row_weights: Tensor | None = None) -> Tensor:
+    @property
+    def counts(self) -> Tensor:
+        """[n] how many rows each counts as; zero where it is not finite."""
+        equal = torch.ones(self.rows.n, dtype=torch.float64)
+        counts = equal if self._row_weights is None else self._row_weights * self.rows.n
+        return counts.where(self.finite, 0.0)
+
+    def scores(self, tiling: Tiling, *, capped: bool) -> Tensor:
         r"""[n_tiles] squared norms of the tiles over all finite rows, up to a common factor (float64, CPU).
 
         If `capped`, rows longer than the median row are shortened to it: about r where it is common to all,
         :math:`\sum_i \|c_i g_i + r\|^2` with :math:`c_i = \min(1, \mathrm{median} / \|g_i\|)`, because r says nothing about a row.
-        `row_weights` [n] say how much each row counts, in the sum and in the median.
+        Row weights count in the sum and in the median.
         """
-        counts = torch.ones(self.rows.n, dtype=torch.float64)
-        if row_weights is not None:
-            counts = check_row_weights(row_weights, self.rows.n) * self.rows.n
         norms = None
         if not self._by_row and (tiling.width is None or tiling.width >= FEW_NORMS):
             norms, self.__dict__["lengths"] = self._tile_norms(tiling)  # one pass gives both
-        if row_weights is None:
+        counts = self.counts
+        if self._row_weights is None:
             check_finite_majority(self.finite)
         else:
-            check_finite_weight(float(counts[self.finite].sum() / counts.sum()))
-        counts = counts.where(self.finite, 0.0)
+            check_finite_weight(float(counts.sum()) / self.rows.n)
         factors, unit = self._relative_factors(counts, capped)
         if norms is None:
             return tiling.sums(self._column_scores(factors, counts, unit)).cpu().double()
@@ -82,14 +88,15 @@ class AugmentedRows:
         return (squares + 2 * along + counts.sum() * own).clamp(min=0.0)
 
     def block(self, block: Block) -> Rows:
-        """The rows on the columns of the block."""
+        """The rows on the columns of the block; rows that are not finite elsewhere are not finite there, either."""
         if block.is_whole and self.carried is None:
             return self.rows
         columns = self.rows.tiles(block.tiling, block.tiles)
-        if self.carried is None:
-            return DenseRows(columns)
-        carried = self._as_rows_of_carried().tiles(block.tiling, block.tiles)
-        return DenseRows(torch.add(columns, carried, alpha=self.scale))
+        if self.carried is not None:
+            carried = self._as_rows_of_carried().tiles(block.tiling, block.tiles)
+            columns = torch.add(columns, carried, alpha=self.scale)
+        columns[~self.finite.to(columns.device)] = torch.nan
+        return DenseRows(columns)
 
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
         """[d] the sum of `weights[i]` times :math:`a_i`, in the dtype of the memory."""

@@ -15,7 +15,8 @@ class MeanMemory(ResidualMemory):
 
     :math:`m \leftarrow \gamma \frac{1}{n} \sum_i a_i` off the block and 0 on it, where :math:`a_i = g_i + m / \gamma`. The geometric median is
     translation equivariant, so whatever bad rows put into m passes through it: with this memory a robust rule has breakdown
-    point 0. Rows that are not finite have no part. Use :class:`RobustMemory` where rows may be bad.
+    point 0. Rows that are not finite have no part, and
+    row weights make it a weighted mean. Use :class:`RobustMemory` where rows may be bad.
 
     Args:
         units: "parameter" (exact for plain SGD) or "gradient" (with momentum, Adam, or a learning rate that goes to zero).
@@ -35,5 +36,5 @@ class MeanMemory(ResidualMemory):
     def retain(
         self, augmented: AugmentedRows, block: Block, state: Tensor | None, lr: float | Tensor, total: Tensor | None
     ) -> Tensor:
-        finite = augmented.finite.double()
-        return self._in_units(augmented.combine(finite / finite.sum()), block, state, lr)
+        counts = augmented.counts
+        return self._in_units(augmented.combine(counts / counts.sum()), block, state, lr)

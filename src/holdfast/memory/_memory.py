@@ -35,8 +35,8 @@ class Memory(ABC):
         """Whether the learning rate must be known."""
 
     @abstractmethod
-    def augment(self, rows: Rows, state: Tensor | None, lr: float | Tensor) -> AugmentedRows:
-        """The rows with the state added to each, in units of gradients."""
+    def augment(self, rows: Rows, state: Tensor | None, lr: float | Tensor, row_weights: Tensor | None = None) -> AugmentedRows:
+        """The rows, which count by `row_weights`, with the state added to each, in units of gradients."""
 
     @abstractmethod
     def retain(
@@ -71,12 +71,12 @@ class ResidualMemory(Memory):
     def needs_lr(self) -> bool:
         return self.units == "parameter"
 
-    def augment(self, rows: Rows, state: Tensor | None, lr: float | Tensor) -> AugmentedRows:
+    def augment(self, rows: Rows, state: Tensor | None, lr: float | Tensor, row_weights: Tensor | None = None) -> AugmentedRows:
         if state is None or self.units == "gradient":
-            return AugmentedRows(rows, state)
+            return AugmentedRows(rows, state, row_weights=row_weights)
         if isinstance(lr, float):
-            return AugmentedRows(rows, state, 1.0 / lr)
-        return AugmentedRows(rows, (state / lr).where(lr > 0, 0.0))
+            return AugmentedRows(rows, state, 1.0 / lr, row_weights)
+        return AugmentedRows(rows, (state / lr).where(lr > 0, 0.0), row_weights=row_weights)
 
     def _in_units(self, remainder: Tensor, block: Block, state: Tensor | None, lr: float | Tensor) -> Tensor:
         """The remainder ([d] or [n, d], in units of gradients, may be overwritten) without the block, in units of the state."""

@@ -11,11 +11,13 @@ from holdfast.memory._memory import ResidualMemory, Units
 @final
 @dataclass(frozen=True, kw_only=True)
 class RobustMemory(ResidualMemory):
-    r"""The robustly weighted sum of the rows off the block: the memory that keeps breakdown point 1/2.
+    r"""The robustly weighted sum of the rows off the block: the memory that keeps the rule's breakdown point.
 
     :math:`m \leftarrow \gamma \sum_i w_i a_i` off the block and 0 on it, where :math:`a_i = g_i + m / \gamma` and w are the weights that the rule
     finds from a sketch of the whole rows. The direction is the same sum on the block, so
     :math:`\gamma\, \mathrm{direction} + m = \gamma \sum_i w_i a_i` exactly: the rule's aggregate of the whole rows, delivered block by block.
+    (To rounding; rows in half precision round the direction. With a rule that looks at single coordinates, which has no weights, the memory follows the
+    geometric median of the sketch.)
 
     It needs a selector under which every column that holds anything has a chance of being drawn; else the weights would be found from
     the block alone, and rows could lie elsewhere.

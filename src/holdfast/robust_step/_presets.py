@@ -6,12 +6,10 @@ from collections.abc import Callable
 import torch
 
 from holdfast._registry import parse_call, unknown_name
-from holdfast.aggregators import Aggregator, GeometricMedian
-from holdfast.memory import MeanMemory, RobustMemory, RowMemory
-from holdfast.memory._memory import Units
+from holdfast.aggregators import Aggregator, GeometricMedian, rules
+from holdfast.memory import MeanMemory, RobustMemory, RowMemory, Units
 from holdfast.robust_step._robust_step import RobustStep
-from holdfast.selectors import NormSampling, TopNorm
-from holdfast.selectors._selector import Tile
+from holdfast.selectors import NormSampling, Tile, TopNorm
 
 
 def bgmd(
@@ -25,11 +23,11 @@ def bgmd(
     """Block coordinate geometric median descent, with a memory that keeps breakdown point 1/2.
 
     Args:
-        fraction: the share of columns that each step moves, in (0, 1].
+        fraction: the share of tiles, and so about of columns, that each step moves, in (0, 1].
         tile: columns that are chosen together; see :class:`~holdfast.selectors.NormSampling`.
         units: of the memory; "gradient" with momentum, Adam, or a learning rate that goes to zero.
         aggregator: the rule, if another than the geometric median.
-        generator: source of random numbers, on the CPU.
+        generator: source of random numbers, on the CPU; by default one with a fixed seed, so that every step object draws the same blocks.
 
     Example:
         >>> step = bgmd(fraction=0.25)
@@ -67,7 +65,7 @@ presets: dict[str, Callable[..., RobustStep]] = {"bgmd": bgmd, "bgmd-paper": bgm
 
 
 def preset(text: str, *, generator: torch.Generator | None = None) -> RobustStep:
-    """The step that a text such as `"bgmd(fraction=0.05)"` names.
+    """The step that a text such as `"bgmd(fraction=0.05, aggregator='krum(n_bad=2)')"` names.
 
     Example:
         >>> preset("bgmd-paper(fraction=0.05)").memory
@@ -76,8 +74,10 @@ def preset(text: str, *, generator: torch.Generator | None = None) -> RobustStep
     name, arguments = parse_call(text, "preset")
     if name not in presets:
         raise unknown_name("preset", presets, name)
-    known = [key for key in inspect.signature(presets[name]).parameters if key not in ("aggregator", "generator")]
+    known = [key for key in inspect.signature(presets[name]).parameters if key != "generator"]
     for key in arguments:
         if key not in known:
             raise ValueError(f"`{name}` must be given {', '.join(known)}, got {key!r}.")
+    if "aggregator" in arguments:
+        arguments["aggregator"] = rules.parse(arguments["aggregator"])
     return presets[name](**arguments, generator=generator)

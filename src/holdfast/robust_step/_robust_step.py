@@ -42,9 +42,9 @@ class RobustStep:
         aggregator: the rule.
         selector: which columns are moved; all of them by default.
         memory: what becomes of the others.
-        generator: source of random numbers, on the CPU; one with a fixed seed by default.
+        generator: source of random numbers, on the CPU; by default one with a fixed seed, so that every step object draws the same blocks.
 
-    Reference: the paper's Algorithm 1.
+    Reference: Acharya et al., *Robust Training in High Dimensions via Block Coordinate Geometric Median Descent* (AISTATS 2022), Algorithm 1.
 
     Example:
         >>> from holdfast.selectors import NormSampling
@@ -141,20 +141,30 @@ class RobustStep:
 
     def _step(self, rows: Rows, rate: float | Tensor, given: dict[str, Any]) -> StepResult:
         is_frozen = isinstance(rate, float) and rate == 0.0
-        augmented = AugmentedRows(rows) if is_frozen else self.memory.augment(rows, self._state, rate)
+        row_weights = given.get("row_weights")
+        if is_frozen:
+            augmented = AugmentedRows(rows, row_weights=row_weights)
+        else:
+            augmented = self.memory.augment(rows, self._state, rate, row_weights)
         tiling = self.selector.tiling(rows.sections)
         if self.selector.takes_everything:
             scores = torch.ones(tiling.n_tiles, dtype=torch.float64)
         else:
-            scores = augmented.scores(tiling, capped=self.selector.is_capped, row_weights=given.get("row_weights"))
+            scores = augmented.scores(tiling, capped=self.selector.is_capped)
         block = self.selector.select(tiling, scores, step=self.n_steps, generator=self.generator)
         aggregate, sent, total = self._aggregate(augmented, block, given)
-        state = self._state if is_frozen else self.memory.retain(augmented, block, self._state, rate, total)
+        if is_frozen:
+            state = self._state
+        elif block.is_whole and self.memory.n_state_dimensions == 1 and isinstance(rate, float):
+            state = None  # nothing is left out
+        else:
+            state = self.memory.retain(augmented, block, self._state, rate, total)
         norm = 0.0 if state is None else length(state)
         if not norm < float("inf"):
             raise NonFiniteMemoryError(f"`memory` must stay finite, got a norm of {norm} in {self.memory!r}.")
         if not bool(torch.isfinite(sent.to(rows.dtype).sum(dtype=torch.float64))):
             raise NonFiniteMemoryError(f"`direction` must fit {rows.dtype}, got entries up to {float(sent.abs().max()):g}.")
+        residual = share_off(scores, block)
         # From here on nothing can fail.
         spent = self._state if state is not self._state else None
         direction = sent if block.is_whole else spread(sent, block, rows, spent)
@@ -165,10 +175,12 @@ class RobustStep:
             block=block,
             weights=aggregate.weights,
             rejected=aggregate.rejected,
-            residual=share_off(scores, block),
+            residual=residual,
             memory_norm=norm,
             outcome=aggregate.outcome,
             gap=aggregate.gap,
+            steps=aggregate.steps,
+            reference_weight=aggregate.reference_weight,
         )
 
     def _aggregate(

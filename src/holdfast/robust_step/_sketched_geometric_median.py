@@ -6,8 +6,7 @@ from holdfast.aggregators import Aggregate, Aggregator, GeometricMedian, Given
 from holdfast.geometry import Rows
 from holdfast.memory import AugmentedRows
 from holdfast.robust_step._sketched_rows import SketchedRows
-from holdfast.selectors import NormSampling
-from holdfast.selectors._selector import Tile
+from holdfast.selectors import NormSampling, Tile
 
 
 @final
@@ -17,10 +16,10 @@ class SketchedGeometricMedian(Aggregator):
 
     Draws a share of the columns as BGMD does, finds the weights of the geometric median from their importance-weighted inner
     products (with lengths from all columns), and applies them to the whole rows: O(nd + n²k). `gap` is certified for the sketch. Resists any
-    minority, whatever is drawn. The call brings the `generator`.
+    minority, whatever is drawn. It looks at columns itself, so wrappers cannot stand before it. The call brings the `generator`.
 
     Args:
-        fraction: the share of columns that is looked at, in (0, 1].
+        fraction: the share of tiles that is looked at, in (0, 1].
         tile: columns that are drawn together; see :class:`~holdfast.selectors.NormSampling`.
         tolerance: the certified gap to reach.
 
@@ -37,6 +36,7 @@ class SketchedGeometricMedian(Aggregator):
 
     name = "sketched-geometric-median"
     reads_products = True
+    reads_columns = True
     takes = frozenset({"row_weights", "generator"})
     needs = frozenset({"generator"})
 
@@ -53,9 +53,10 @@ class SketchedGeometricMedian(Aggregator):
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         assert given.generator is not None
-        selector, augmented = NormSampling(fraction=self.fraction, tile=self.tile), AugmentedRows(rows)
+        selector = NormSampling(fraction=self.fraction, tile=self.tile)
+        augmented = AugmentedRows(rows, row_weights=given.row_weights)
         tiling = selector.tiling(rows.sections)
-        scores = augmented.scores(tiling, capped=True, row_weights=given.row_weights)
+        scores = augmented.scores(tiling, capped=True)
         block = selector.select(tiling, scores, step=0, generator=given.generator)
         rule = GeometricMedian(tolerance=self.tolerance)
         sketched = rows if block.is_whole else SketchedRows(augmented, block)

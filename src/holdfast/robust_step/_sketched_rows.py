@@ -53,7 +53,7 @@ class SketchedRows(Rows):
     def _points(self) -> DenseRows:
         """The sketch, about r, with every row scaled to its length."""
         points = DenseRows(_scaled_to(self._sketch.clone(), self._augmented.lengths))
-        return points if self.n == points.n else points.keep(self._kept)
+        return points if self._kept.equal(torch.arange(points.n)) else points.keep(self._kept)
 
     @property
     def points(self) -> DenseRows | None:
@@ -71,7 +71,7 @@ class SketchedRows(Rows):
     def _gram(self, others: Sequence[Tensor], row_weights: Tensor | None) -> Gram:
         """Inner products about r, with the sketches [k] of other vectors."""
         lengths, sketch = self._augmented.lengths, DenseRows(self._sketch)
-        if self.n == len(lengths) and bool(torch.isfinite(lengths).all()):
+        if self._kept.equal(torch.arange(len(lengths))) and bool(torch.isfinite(lengths).all()):
             gram = sketch.gram(others, row_weights)
             if not gram.exact:
                 # To scale n x n products is cheaper than to scale rows; good as long as the scaled ones, too, could be measured fast.

@@ -18,6 +18,8 @@ class StepResult:
         memory_norm: norm of what is carried over to the next step, in the memory's units.
         outcome: why the rule's solver stopped.
         gap: certified relative distance from its optimum; None for rules that do not optimise.
+        steps: iterations that the solver made.
+        reference_weight: coefficient of the call's `reference` in the direction, for rules that start from one.
     """
 
     direction: Tensor
@@ -28,3 +30,5 @@ class StepResult:
     memory_norm: float
     outcome: Outcome
     gap: float | None
+    steps: int
+    reference_weight: float

@@ -16,9 +16,8 @@ class NormSampling(TileSelector):
     r"""Tiles drawn with probability proportional to their squared norm over all rows (active norm sampling).
 
     Exactly k tiles, tile j among them with probability :math:`\pi_j = \min(1, c\, s_j)`, where :math:`s_j = \sum_i \|a_{ij}\|^2`
-    and c is such that the :math:`\pi_j` add up to k. For equal norms that is k / d, and otherwise
-    :math:`E \|C_k(A) - A\|^2 \le (1 - k/d) \|A\|^2` (the paper's Lemma 1). Fewer than k tiles that hold anything: all of them, and the
-    rest uniformly among the others.
+    and c is such that the :math:`\pi_j` add up to k. With m tiles in all, :math:`E \|C_k(A) - A\|^2 \le (1 - k/m) \|A\|^2`, with equality for equal
+    norms (the paper's Lemma 1; of the capped rows, if they are capped). Fewer than k tiles that hold anything: all of them, and the rest uniformly among the others.
 
     A row longer than the median row counts in :math:`s_j` as if it were as long as that one. Without this cap one row of 1e20
     drives every other probability to zero, and a second one can lie where nobody looks. `capped=False` is the paper's text.

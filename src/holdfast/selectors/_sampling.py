@@ -13,7 +13,8 @@ NOTHING = 1e-250
 def inclusion_probabilities(scores: Tensor, k: int) -> Tensor:
     """[m] probabilities min(1, c * score) that add up to k, for scores [m] that are not negative.
 
-    Fewer than k scores above zero: these are certain, and the others share what is left.
+    Fewer than k scores above zero: these are certain, and the others share what is left. If k scores are so large that all others together
+    have a chance below 1e-9, they have none.
     """
     largest = scores.max()
     if not bool(largest > 0):

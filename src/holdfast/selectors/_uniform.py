@@ -13,7 +13,7 @@ from holdfast.selectors._selector import Tile, TileSelector
 class Uniform(TileSelector):
     r"""k tiles drawn without replacement, each with the same probability.
 
-    Contracts exactly as much as the bound of the paper's Lemma 1: :math:`E \|C_k(A) - A\|^2 = (1 - k/d) \|A\|^2` for tiles of one width.
+    Contracts exactly as much as the bound of the paper's Lemma 1: :math:`E \|C_k(A) - A\|^2 = (1 - k/m) \|A\|^2` with m tiles in all.
 
     Args:
         fraction: the share of tiles, in (0, 1].
