@@ -207,9 +207,9 @@ def bars(results: dict[str, Any]) -> Table:
 
 
 BARS = (
-    "Goals and figures. At 512 rows a step is no cheaper than the exact median, let alone a third of it: that median sweeps over the rows when they are many, and "
-    "three to five sweeps cost about as much as the three passes over all rows that a block step needs (norms of tiles, products with the memory, the "
-    "weighted sum; see *Where a step goes*)."
+    "Goals and figures. At 512 rows a step costs about as much as the exact median (less when rows are bad), not a third of it: that median sweeps over the rows when they are "
+    "many, and three to five sweeps cost about as much as the three passes over all rows that a block step needs (norms of tiles, products with the memory, "
+    "the weighted sum; see *Where a step goes*)."
 )
 
 

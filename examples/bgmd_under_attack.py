@@ -274,7 +274,7 @@ median of whole rows, *filter* the covariance filter. Made by `python examples/b
 [bgmd_under_attack.jsonl](bgmd_under_attack.jsonl).
 
 How to read it: under bit flip, additive noise, shadow and hijack, BGMD is within a point of the exact median at every share. Where the exact median is steered (shadow and hijack-and-lie at 40 %, drift), so is BGMD, because it delivers the same
-aggregate; under lurk it loses three points more. The covariance filter inside BGMD holds in all of these but costs more time from 128 rows on. The paper's memory fails under bit flip, the attack it was shown with. *Own block* moves the
+aggregate; under lurk it loses three points more. The covariance filter inside BGMD holds in all of these but costs more time from 128 rows on. The paper's memory fails under bit flip and additive noise, the attacks it was shown with. *Own block* moves the
 block by its own median and leaves the sketch's weights to the memory: worse under shadow.
 """
 
