@@ -29,6 +29,12 @@ def check_share(name: str, value: object, *, below: float) -> None:
         raise failure(name, f"be in [0, {below:g})", value)
 
 
+def check_fraction(name: str, value: object) -> None:
+    """A number in (0, 1]."""
+    if not _is_number(value) or not 0 < float(value) <= 1:  # type: ignore[arg-type]
+        raise failure(name, "be in (0, 1]", value)
+
+
 def check_positive(name: str, value: object) -> None:
     """A finite number above zero."""
     if not _is_number(value) or not 0 < float(value) < math.inf:  # type: ignore[arg-type]

@@ -42,9 +42,7 @@ class DenseRows(Rows):
         self.dtype = parts[0].dtype
         self.device = parts[0].device
         self.layout = layout
-        edges = self._parts.edges if layout is None else [0, *accumulate(layout.sizes)]
-        if edges[-1] != self.d or not set(edges) >= set(self._parts.edges):
-            assert layout is not None
+        if layout is not None and (sum(layout.sizes) != self.d or not {0, *accumulate(layout.sizes)} >= set(self._parts.edges)):
             raise failure("rows", f"have the columns of their layout, {layout.sizes}", [part[0].numel() for part in parts])
 
     def __repr__(self) -> str:

@@ -73,8 +73,7 @@ class Parts:
         """[n, k] a copy of the columns of these `tiles` (increasing), multiplied by the `factors` [len(tiles)] of their tiles."""
         tiles = tiles.to(self.device)
         factors = None if factors is None else factors.to(self.device, self.dtype)
-        is_narrow = tiling.width is not None and tiling.width < NARROW
-        if is_narrow or not all(tensor.ndim == 2 for tensor in self._tensors):
+        if not all(tensor.ndim == 2 for tensor in self._tensors):
             columns = self.columns(tiling.columns(tiles))
             return columns if factors is None else columns.mul_(tiling.expand(factors, tiles))
         out = torch.empty(self.n, tiling.n_columns(tiles), dtype=self.dtype, device=self.device)
@@ -151,10 +150,6 @@ class Parts:
         """The tensor that holds the piece, and the column at which it begins."""
         at = bisect_right(self.edges, piece.start) - 1
         return self._tensors[at], self.edges[at]
-
-
-NARROW = 8
-"""Below this width, indexing single columns gathers tiles faster than copying tile by tile."""
 
 
 def _as_wide_as_viewable(tensor: Tensor) -> Tensor:

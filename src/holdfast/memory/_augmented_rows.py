@@ -1,7 +1,6 @@
 """Rows with what the memory carries added to each of them, without a copy of the rows."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import final
 
 import torch
@@ -11,8 +10,8 @@ from holdfast._checks import check_finite_majority, check_finite_weight, check_r
 from holdfast._compile import WIDTH
 from holdfast.geometry import Block, DenseRows, Rows, Tiling, half_weight_radius, length, working_dtype
 
-FEW_NORMS = 16
-"""From tiles of so many columns on, the norms of all tiles take less than a sixteenth of the rows' memory."""
+WIDE = 16
+"""From tiles of so many columns on, the norms of all tiles take about a sixteenth of the rows' memory, or less."""
 
 
 @final
@@ -33,17 +32,15 @@ class AugmentedRows:
         self.carried = carried
         self.scale = scale
         self._by_row = carried is not None and carried.ndim == 2
+        self._lengths: Tensor | None = None
         self._row_weights = None if row_weights is None else check_row_weights(row_weights, rows.n)
 
-    @cached_property
+    @property
     def lengths(self) -> Tensor:
         """[n] norms of the :math:`g_i` (of the :math:`a_i`, where each row has its own r), on the CPU; not finite where the row is not."""
-        if not self._by_row:
-            return self._tile_norms(Tiling(self.rows.sections, None))[1]
-        squares = torch.zeros(self.rows.n, dtype=torch.float64)
-        for _, chunk in self._chunks(self.rows):
-            squares += chunk.cpu().double().square().sum(1)
-        return squares.sqrt()
+        if self._lengths is None:
+            self._lengths = self._row_lengths() if self._by_row else self._tile_norms(Tiling(self.rows.sections, None))[1]
+        return self._lengths
 
     @property
     def finite(self) -> Tensor:
@@ -65,8 +62,8 @@ class AugmentedRows:
         Row weights count in the sum and in the median.
         """
         norms = None
-        if not self._by_row and (tiling.width is None or tiling.width >= FEW_NORMS):
-            norms, self.__dict__["lengths"] = self._tile_norms(tiling)  # one pass gives both
+        if not self._by_row and (tiling.width is None or tiling.width >= WIDE):
+            norms, self._lengths = self._tile_norms(tiling)  # one pass gives both
         counts = self.counts
         if self._row_weights is None:
             check_finite_majority(self.finite)
@@ -122,6 +119,13 @@ class AugmentedRows:
         largest = norms.amax(1, keepdim=True)
         relative = norms / largest.where(largest > 0, 1.0)
         return norms, (torch.linalg.vector_norm(relative, dim=1) * largest[:, 0]).cpu()
+
+    def _row_lengths(self) -> Tensor:
+        """[n] norms of the :math:`a_i`, where each row has its own r."""
+        squares = torch.zeros(self.rows.n, dtype=torch.float64)
+        for _, chunk in self._chunks(self.rows):
+            squares += chunk.cpu().double().square().sum(1)
+        return squares.sqrt()
 
     def _relative_factors(self, counts: Tensor, capped: bool) -> tuple[Tensor, float]:
         """[n] what each row is multiplied by in the scores, zero where it does not count; and the length that counts as one."""

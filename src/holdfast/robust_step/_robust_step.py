@@ -150,7 +150,7 @@ class RobustStep:
         if self.selector.takes_everything:
             scores = torch.ones(tiling.n_tiles, dtype=torch.float64)
         else:
-            scores = augmented.scores(tiling, capped=self.selector.is_capped)
+            scores = augmented.scores(tiling, capped=self.selector.capped)
         block = self.selector.select(tiling, scores, step=self.n_steps, generator=self.generator)
         aggregate, sent, total = self._aggregate(augmented, block, given)
         if is_frozen:

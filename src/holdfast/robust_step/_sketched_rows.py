@@ -12,7 +12,8 @@ from holdfast.geometry import Block, DenseRows, Gram, Rows, is_trustworthy, work
 from holdfast.memory import AugmentedRows
 
 MANY_ROWS = 256
-"""From so many rows on, sweeps over the sketch are cheaper than its Gram matrix (`python -m benchmarks when_a_block_pays`)."""
+"""The Gram matrix of a tenth of the columns then costs 1.5 means and more (a tenth of `gram` in `python -m benchmarks when_a_block_pays`), as a
+scaled copy of the block with a few sweeps over it does."""
 
 
 def importance_weighted(rows: Rows, block: Block) -> Tensor:

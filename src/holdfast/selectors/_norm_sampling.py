@@ -4,7 +4,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_flag
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._sampling import draw, inclusion_probabilities
 from holdfast.selectors._selector import Tile, TileSelector
@@ -46,14 +45,6 @@ class NormSampling(TileSelector):
 
     name = "norm-sampling"
     reaches_every_column = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("capped", self.capped)
-
-    @property
-    def is_capped(self) -> bool:
-        return self.capped
 
     def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
         probabilities = inclusion_probabilities(scores, self.n_chosen(tiling.n_tiles))

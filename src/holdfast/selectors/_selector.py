@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_one_of, failure
+from holdfast._checks import check_count, check_flag, check_fraction, check_one_of, failure
 from holdfast.geometry import Block, Tiling
 
 Tile = int | Literal["parameter"] | None
@@ -31,15 +31,11 @@ class Selector(ABC):
     reaches_every_column: ClassVar[bool]
     """Whether every column that holds anything has a chance above zero: what a sketch of the rows needs."""
 
-    @property
-    def is_capped(self) -> bool:
-        """Whether rows longer than the median row count no more than that one in the scores."""
-        return True
+    takes_everything: ClassVar[bool] = False
+    """Whether no choice is made, so that no scores are needed."""
 
-    @property
-    def takes_everything(self) -> bool:
-        """Whether no choice is made, so that no scores are needed."""
-        return False
+    capped: bool = True
+    """Whether rows longer than the median row count no more than that one in the scores."""
 
     @abstractmethod
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
@@ -71,11 +67,9 @@ class TileSelector(Selector):
         check_one_of("fraction", self.fraction, "count", self.count)
         if self.count is not None:
             check_count("count", self.count, at_least=1)
-        fraction = self.fraction
-        if fraction is not None and (
-            isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1
-        ):
-            raise failure("fraction", "be in (0, 1]", fraction)
+        if self.fraction is not None:
+            check_fraction("fraction", self.fraction)
+        check_flag("capped", self.capped)
         if isinstance(self.tile, str):
             if self.tile != "parameter":
                 raise failure("tile", "be a number of columns, 'parameter' or None", repr(self.tile))

@@ -4,7 +4,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_flag
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._selector import Tile, TileSelector
 
@@ -39,14 +38,6 @@ class TopNorm(TileSelector):
 
     name = "top-norm"
     reaches_every_column = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("capped", self.capped)
-
-    @property
-    def is_capped(self) -> bool:
-        return self.capped
 
     def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
         k = self.n_chosen(tiling.n_tiles)
