@@ -149,11 +149,12 @@ class Aggregator(ABC):
         """
         rows = rows if isinstance(rows, Rows) else DenseRows(rows)
         given = self._check(rows, row_weights, reference, score, generator)
-        if given.row_weights is None or bool((given.row_weights > 0).all()):
-            return self._aggregate(rows, given)
-        used = torch.nonzero(given.row_weights)[:, 0]
-        check_enough_rows(len(used), self.n_needed, self)
-        return _spread(self._aggregate(rows.keep(used), given.for_rows(used)), used, rows.n)
+        with torch.autocast(rows.device.type, enabled=False):  # half precision would round inner products to three digits
+            if given.row_weights is None or bool((given.row_weights > 0).all()):
+                return self._aggregate(rows, given)
+            used = torch.nonzero(given.row_weights)[:, 0]
+            check_enough_rows(len(used), self.n_needed, self)
+            return _spread(self._aggregate(rows.keep(used), given.for_rows(used)), used, rows.n)
 
     def _check(
         self,

@@ -5,7 +5,7 @@ from holdfast.geometry._central import FAR, half_weight_radius, least, most_cent
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
 from holdfast.geometry._gram import Gram, distances_from, squared_distances
-from holdfast.geometry._kernels import working_dtype
+from holdfast.geometry._kernels import full_precision, products_between, working_dtype
 from holdfast.geometry._lengths import Lengths, length
 from holdfast.geometry._measure import Measurable, is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
@@ -29,6 +29,7 @@ __all__ = [
     "Solution",
     "Tiling",
     "distances_from",
+    "full_precision",
     "geometric_median",
     "half_weight_radius",
     "is_trustworthy",
@@ -40,6 +41,7 @@ __all__ = [
     "order_statistics",
     "pays_to_stream",
     "principal_scores",
+    "products_between",
     "squared_distances",
     "streaming_geometric_median",
     "working_dtype",

@@ -114,7 +114,8 @@ class RobustStep:
         self._check_state_fits(rows)
         drawn = self.generator.get_state()
         try:
-            return self._step(rows, rate, {name: value for name, value in given.items() if value is not None})
+            with torch.autocast(rows.device.type, enabled=False):
+                return self._step(rows, rate, {name: value for name, value in given.items() if value is not None})
         except BaseException:
             self.generator.set_state(drawn)
             raise

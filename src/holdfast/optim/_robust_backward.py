@@ -1,0 +1,35 @@
+from typing import Any
+
+from torch import nn
+
+from holdfast.aggregators import Aggregator
+from holdfast.robust_step import RobustStep, StepResult
+from holdfast.sources import LayerGrams, LossFunction
+
+
+def robust_backward(
+    model: nn.Module, loss_fn: LossFunction, inputs: Any, targets: Any = None, *, aggregator: Aggregator
+) -> StepResult:
+    """Add the aggregate of the samples' gradients to `p.grad`, without ever forming the matrix of them.
+
+    Stands in the place of `loss_fn(model(inputs), targets).backward()`, and is short for a step with that rule on the rows of
+    :class:`~holdfast.sources.LayerGrams`, which says what models it fits. The result holds every sample's weight, and which were rejected.
+
+    Args:
+        model: the model.
+        loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar or the losses of the samples.
+        inputs: of the model, with samples along the first dimension.
+        targets: of the loss, the same; None if the loss needs none.
+        aggregator: any rule in Gram space, or a pipeline of such rules.
+
+    Example:
+        >>> import torch
+        >>> from holdfast.aggregators import GeometricMedian
+        >>> model = nn.Linear(2, 1)
+        >>> x, y = torch.randn(7, 2), torch.zeros(7, 1)
+        >>> y[0] = 1e9
+        >>> result = robust_backward(model, nn.MSELoss(), x, y, aggregator=GeometricMedian())
+        >>> bool(model.weight.grad.norm() < 100)
+        True
+    """
+    return RobustStep(aggregator).backward(LayerGrams(model, loss_fn)(inputs, targets))

@@ -1,0 +1,109 @@
+"""Rows of per-sample gradients that are never written down."""
+
+from collections.abc import Iterable, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry import Gram, Rows, full_precision, measure
+from holdfast.layout import Layout
+from holdfast.sources.layers import LayerGradients
+
+
+@final
+class LayerRows(Rows):
+    """The gradients of n samples, known layer by layer: their inner products, and sums of them.
+
+    That is all a rule in Gram space asks for. Rules that look at columns, and steps that move a block of them, need rows in memory.
+    """
+
+    def __init__(self, layers: Sequence[LayerGradients], n: int, layout: Layout) -> None:
+        first = layout.parameters[0]
+        self.n, self.d, self.dtype, self.device = n, layout.d, first.dtype, first.device
+        self.layout = layout
+        self._layers = list(layers)
+        self._exact: tuple[Tensor, float, Tensor] | None = None
+
+    def __repr__(self) -> str:
+        return f"LayerRows(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
+
+    @property
+    def sections(self) -> tuple[int, ...]:
+        return self._known_layout.sizes
+
+    @property
+    def _known_layout(self) -> Layout:
+        assert isinstance(self.layout, Layout)
+        return self.layout
+
+    def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
+        return measure(self, references, row_weights)
+
+    def products(self, references: Tensor) -> Tensor:
+        """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""
+        return self._products(self._layers, references)
+
+    def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor:
+        """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64; c is row `centre`, or zero.
+
+        Only inner products about the origin can be formed layer by layer. Those about a row follow from them, with float64's digits.
+        """
+        if self._exact is None or self._exact[0] is not references or self._exact[1] != scale:
+            wide = (layer.widened(scale) for layer in self._layers)  # one layer at a time
+            self._exact = references, scale, self._products(wide, references.double() * scale)
+        products = self._exact[2]
+        if centre is None:
+            return products
+        to_centre = products[:, centre]
+        return products - to_centre[:, None] - to_centre[None, :] + to_centre[centre]
+
+    def _products(self, layers: Iterable[LayerGradients], references: Tensor) -> Tensor:
+        n, layout = self.n, self._known_layout
+        total = torch.zeros(n + len(references), n + len(references), dtype=torch.float64, device=self.device)
+        pieces = [dict(zip(map(id, layout.parameters), layout.split(reference), strict=True)) for reference in references]
+        with full_precision():
+            for layer in layers:
+                total[:n, :n] += layer.products()
+                for i, piece in enumerate(pieces, start=n):
+                    along = layer.products_with([piece[id(parameter)] for parameter in layer.parameters])
+                    total[:n, i] += along
+                    total[i, :n] += along
+        total[n:, n:] = references.double() @ references.double().T
+        return total
+
+    def magnitudes(self) -> Tensor:
+        """[n] at least the largest magnitude of each row; not finite where the row may not be."""
+        total = torch.zeros(self.n, dtype=torch.float64, device=self.device)
+        for layer in self._layers:
+            total += layer.magnitudes()
+        return total
+
+    def finite(self) -> Tensor:
+        return torch.isfinite(self.magnitudes()).cpu()
+
+    def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
+        used = torch.nonzero(weights)[:, 0]
+        if len(used) == 0:
+            return torch.zeros(self.d, dtype=self.dtype, device=self.device)
+        if 2 * len(used) > self.n:
+            out = self._combine(weights, exact)
+            if len(used) == self.n or bool(torch.isfinite(out.sum())):
+                return out
+        return self.keep(used)._combine(weights[used], exact)
+
+    def _combine(self, weights: Tensor, exact: bool) -> Tensor:
+        out = torch.zeros(self.d, dtype=self.dtype, device=self.device)
+        layout = self._known_layout
+        places = dict(zip(map(id, layout.parameters), layout.split(out), strict=True))
+        weights = weights.to(self.device)
+        with full_precision():
+            for layer in self._layers:
+                sums = (layer.widened(1.0) if exact else layer).combine(weights)
+                for parameter, total in zip(layer.parameters, sums, strict=True):
+                    places[id(parameter)].copy_(total)
+        return out
+
+    def keep(self, indices: Tensor) -> "LayerRows":
+        indices = indices.to(self.device)
+        return LayerRows([layer.keep(indices) for layer in self._layers], len(indices), self._known_layout)

@@ -1,0 +1,56 @@
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry import products_between
+from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, weighted
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EmbeddingWeight(LayerGradients):
+    """The table of an embedding: a sample's gradient is zero but for the entries it looked up.
+
+    Attributes:
+        indices: [n, T] which entries each sample looked up.
+        gradients: [n, T, e] gradients with respect to what it found there.
+    """
+
+    parameters: tuple[Tensor]
+    indices: Tensor
+    gradients: Tensor
+
+    def products(self) -> Tensor:
+        n, n_positions, width = self.gradients.shape
+        used, places = torch.unique(self.indices, return_inverse=True)
+        if n_positions == 1:
+            same = self.indices == self.indices.T
+            return products_between(self.gradients[:, 0], self.gradients[:, 0]) * same
+        # A table of the entries that any sample used, for each sample, a few columns at a time.
+        rows = torch.arange(n, device=places.device)[:, None] * len(used) + places
+        total = torch.zeros(n, n, dtype=torch.float64, device=self.gradients.device)
+        for columns in torch.split(self.gradients, max(1, min(width, LIMIT // (n * len(used)))), dim=2):
+            table = columns.new_zeros(n * len(used), columns.shape[2])
+            table.index_add_(0, rows.flatten(), columns.flatten(0, 1))
+            flat = table.view(n, -1)
+            total += products_between(flat, flat)
+        return total
+
+    def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
+        return dots(vectors[0].to(self.gradients)[self.indices], self.gradients)
+
+    def combine(self, weights: Tensor) -> list[Tensor]:
+        total = self.gradients.new_zeros(self.parameters[0].shape)
+        return [total.index_add_(0, self.indices.flatten(), weighted(self.gradients, weights).flatten(0, 1))]
+
+    def magnitudes(self) -> Tensor:
+        return largest(self.gradients) * self.gradients.shape[1]
+
+    def keep(self, indices: Tensor) -> "EmbeddingWeight":
+        return replace(self, indices=self.indices[indices], gradients=self.gradients[indices])
+
+    def widened(self, scale: float) -> "EmbeddingWeight":
+        return replace(self, gradients=self.gradients.double() * scale)

@@ -1,0 +1,58 @@
+"""From one call of a module to the gradients of its parameters."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from holdfast.sources.layers._convolution import ConvolutionWeight
+from holdfast.sources.layers._embedding import EmbeddingWeight
+from holdfast.sources.layers._explicit import Explicit
+from holdfast.sources.layers._layer_gradients import LayerGradients
+from holdfast.sources.layers._linear import LinearWeight
+from holdfast.sources.layers._normalisation import NORMALISATIONS, affine_gradients
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+KNOWN = (nn.Linear, *CONVOLUTIONS, nn.Embedding, *NORMALISATIONS)
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether the module is a layer with short forms: of a known class, or of a subclass that computes the same."""
+    return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in _kinds(module))
+
+
+def _kinds(module: nn.Module) -> list[Any]:
+    return [kind for kind in type(module).__mro__ if kind in KNOWN or issubclass(kind, NORMALISATIONS)]
+
+
+def gradients_of(module: nn.Module, inputs: Tensor, gradients: Tensor) -> list[LayerGradients]:
+    """The gradients of a known layer's trainable parameters, from what entered it and the gradients with respect to what left it."""
+    if isinstance(module, NORMALISATIONS):
+        return affine_gradients(module, inputs, gradients)
+    weight, bias = module._parameters["weight"], module._parameters.get("bias")
+    found: list[LayerGradients] = []
+    if weight is not None and weight.requires_grad:
+        found.append(_of_weight(module, weight, inputs, gradients))
+    if bias is not None and bias.requires_grad:
+        channel = 1 if isinstance(module, _ConvNd) else gradients.ndim - 1
+        positions = [dimension for dimension in range(1, gradients.ndim) if dimension != channel]
+        found.append(Explicit((bias,), gradients.sum(positions) if positions else gradients))
+    return found
+
+
+def _of_weight(module: nn.Module, weight: Tensor, inputs: Tensor, gradients: Tensor) -> LayerGradients:
+    if isinstance(module, nn.Linear):
+        n = len(inputs)
+        return LinearWeight((weight,), inputs.reshape(n, -1, inputs.shape[-1]), gradients.reshape(n, -1, gradients.shape[-1]))
+    if isinstance(module, nn.Embedding):
+        n = len(inputs)
+        flat = gradients.reshape(n, -1, gradients.shape[-1])
+        indices = inputs.reshape(n, -1)
+        if module.padding_idx is not None:
+            flat = flat.masked_fill((indices == module.padding_idx)[..., None], 0.0)
+        return EmbeddingWeight((weight,), indices, flat)
+    assert isinstance(module, _ConvNd)
+    padding = tuple(module._reversed_padding_repeated_twice)
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    stride, dilation = tuple(module.stride), tuple(module.dilation)
+    return ConvolutionWeight((weight,), inputs, gradients, stride, dilation, module.groups, padding, mode)

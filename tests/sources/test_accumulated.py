@@ -1,0 +1,42 @@
+"""Rows from ordinary backward passes."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from holdfast.sources import Accumulated
+from tests.oracle.gradients import by_loop
+from tests.sources.cases import CASES
+
+
+def test_rows_are_the_gradients_as_they_came() -> None:
+    model, x, y = CASES[2].make()
+    source = Accumulated(model, n_rows=3)
+    for step in range(2):
+        for i, (part, labels) in enumerate(zip(x.chunk(3), y.chunk(3), strict=True)):
+            cross_entropy(model(part), labels).backward()
+            rows = source()
+            assert (rows is None) == (i < 2)
+            assert all(parameter.grad is None for parameter in model.parameters())
+        assert rows is not None
+        assert rows.layout is source.layout
+        found = torch.stack([rows.combine(row) for row in torch.eye(3)])
+        torch.testing.assert_close(found, by_loop(model, cross_entropy, x, y, 3), msg=f"step {step}")
+
+
+def test_parameters_that_a_pass_did_not_reach_have_zeros() -> None:
+    model = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
+    source = Accumulated(model, n_rows=2)
+    for layer in model:
+        layer(torch.ones(1, 2)).sum().backward()
+        rows = source()
+    assert rows is not None
+    assert rows.combine(torch.tensor([1.0, 0.0])).tolist() == [1, 1, 1, 0, 0, 0]
+    assert rows.combine(torch.tensor([0.0, 1.0])).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_call_without_a_backward_pass_is_refused() -> None:
+    source = Accumulated(nn.Linear(2, 1), n_rows=2)
+    with pytest.raises(ValueError, match=r"`model` must have gradients: call `backward\(\)` before each call, got none\."):
+        source()

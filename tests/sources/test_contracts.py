@@ -1,0 +1,240 @@
+"""What every source promises: the rows of a loop over the slices, whose mean is the ordinary gradient, and nothing else changed."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from holdfast import Layout
+from holdfast.geometry import DenseRows, Rows
+from holdfast.sources import LayerGrams, MicroBatches, PerSample, Source
+from tests.oracle.gradients import by_loop, ordinary
+from tests.sources.cases import CASES, Case
+
+Make = Callable[..., Source]
+
+
+def micro_batches(model: nn.Module, loss_fn: Any, n: int, **options: Any) -> Source:
+    return MicroBatches(model, loss_fn, n_rows=n // 2, **options)
+
+
+def vectorized(model: nn.Module, loss_fn: Any, n: int, **options: Any) -> Source:
+    return MicroBatches(model, loss_fn, n_rows=n // 2, vectorized=True, **options)
+
+
+def per_sample(model: nn.Module, loss_fn: Any, n: int, **options: Any) -> Source:
+    return PerSample(model, loss_fn, **options)
+
+
+def layer_grams(model: nn.Module, loss_fn: Any, n: int, **options: Any) -> Source:
+    return LayerGrams(model, loss_fn, **options)
+
+
+SOURCES: list[tuple[Make, Case]] = [
+    (make, case)
+    for make in (micro_batches, vectorized, per_sample, layer_grams)
+    for case in CASES
+    if make is not layer_grams or case.layer_by_layer
+]
+every_source = pytest.mark.parametrize(
+    ("make", "case"), SOURCES, ids=[f"{make.__name__}-{case.name}" for make, case in SOURCES]
+)
+
+
+def matrix(rows: Rows) -> Tensor:
+    """[n, d] the rows, one by one."""
+    return torch.stack([rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)])
+
+
+def call(source: Source, *batch: Tensor) -> Rows:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")  # attention and LSTM under vmap
+        return source(*batch)
+
+
+@every_source
+def test_rows_are_those_of_a_loop(make: Make, case: Case) -> None:
+    model, x, y = case.make()
+    rows = call(make(model, nn.CrossEntropyLoss(), 6), x, y)
+    expected = by_loop(model, nn.CrossEntropyLoss(), x, y, rows.n)
+    torch.testing.assert_close(matrix(rows), expected, rtol=1e-4, atol=1e-6)
+
+
+@every_source
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_mean_of_rows_is_the_ordinary_gradient(make: Make, case: Case, reduction: str) -> None:
+    model, x, y = case.make()
+    loss_fn = nn.CrossEntropyLoss(reduction=reduction)
+    rows = call(make(model, loss_fn, 6), x, y)
+    mean = rows.combine(torch.full((rows.n,), 1 / rows.n, dtype=torch.float64))
+    torch.testing.assert_close(mean, ordinary(model, loss_fn, x, y), rtol=1e-4, atol=2e-6)
+
+
+@every_source
+def test_model_gradients_mode_and_batch_are_left_as_they_are(make: Make, case: Case) -> None:
+    model, x, y = case.make()
+    layout = Layout(model)
+    for parameter in layout.parameters[1:]:
+        parameter.grad = torch.ones_like(parameter)
+    modes = [module.training for module in model.modules()]
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    batch = x.clone(), y.clone()
+    call(make(model, cross_entropy, 6), x, y)
+    assert layout.parameters[0].grad is None
+    assert all(bool((parameter.grad == 1).all()) for parameter in layout.parameters[1:] if parameter.grad is not None)
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.requires_grad for parameter in layout.parameters)
+    assert torch.equal(x, batch[0])
+    assert torch.equal(y, batch[1])
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@every_source
+def test_rows_carry_the_layout_and_the_losses(make: Make, case: Case) -> None:
+    model, x, y = case.make()
+    source = make(model, cross_entropy, 6)
+    rows = call(source, x, y)
+    assert rows.layout is source.layout
+    assert rows.sections == source.layout.sizes
+    assert rows.dtype == torch.float32
+    assert float(source.losses.mean()) == pytest.approx(float(cross_entropy(model(x), y).detach()), rel=1e-5)
+    assert not source.losses.requires_grad
+
+
+@pytest.mark.parametrize("make", [micro_batches, vectorized, per_sample, layer_grams])
+def test_rows_keep_the_dtype_of_the_parameters(make: Make) -> None:
+    model, x, y = CASES[1].make(dtype=torch.float64)
+    assert make(model, cross_entropy, 6)(x, y).dtype == torch.float64
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([torch.float32, torch.float64]))
+def test_every_shape(n_rows: int, n_each: int, n_in: int, n_out: int, dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Linear(n_in, 3), nn.Tanh(), nn.Linear(3, n_out)).to(dtype)
+    x, y = torch.randn(n_rows * n_each, n_in, dtype=dtype), torch.randn(n_rows * n_each, n_out, dtype=dtype)
+    expected = by_loop(model, nn.MSELoss(), x, y, n_rows)
+    for vmapped in (False, True):
+        rows = MicroBatches(model, nn.MSELoss(), n_rows=n_rows, vectorized=vmapped)(x, y)
+        torch.testing.assert_close(matrix(rows), expected, rtol=1e-4, atol=1e-6)
+    samples = by_loop(model, nn.MSELoss(), x, y, n_rows * n_each)
+    for source in (PerSample(model, nn.MSELoss()), LayerGrams(model, nn.MSELoss())):
+        torch.testing.assert_close(matrix(source(x, y)), samples, rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_has_its_own_noise_in_every_row() -> None:
+    model = nn.Sequential(nn.Linear(50, 50), nn.Dropout(0.5), nn.Linear(50, 1))
+    x, y = torch.ones(8, 50), torch.ones(8, 1)
+    for source in (
+        MicroBatches(model, nn.MSELoss(), n_rows=8),
+        MicroBatches(model, nn.MSELoss(), n_rows=8, vectorized=True),
+        PerSample(model, nn.MSELoss()),
+        LayerGrams(model, nn.MSELoss()),
+    ):
+        rows = matrix(source(x, y))
+        assert len(torch.unique(rows, dim=0)) == 8
+        assert not torch.equal(matrix(source(x, y)), rows), "the next call has other noise"
+
+
+def test_random_numbers_are_drawn_as_a_plain_step_would() -> None:
+    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 1))
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+
+    def state_after(run: Callable[[], object]) -> Tensor:
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(1)
+            run()
+            return torch.get_rng_state()
+
+    plain = state_after(lambda: nn.MSELoss()(model(x), y).backward())
+    by_slices = state_after(lambda: [nn.MSELoss()(model(part), y[:2]).backward() for part in x.chunk(4)])
+    assert torch.equal(state_after(lambda: MicroBatches(model, nn.MSELoss(), n_rows=4)(x, y)), by_slices)
+    assert torch.equal(state_after(lambda: LayerGrams(model, nn.MSELoss())(x, y)), plain)
+    assert torch.equal(state_after(lambda: PerSample(model, nn.MSELoss())(x, y)), plain)
+
+
+def test_dropout_rows_are_those_of_the_same_noise() -> None:
+    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 1))
+    x, y = torch.randn(6, 4), torch.randn(6, 1)
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(1)
+        rows = LayerGrams(model, nn.MSELoss())(x, y)
+        mean = rows.combine(torch.full((6,), 1 / 6))
+        torch.default_generator.manual_seed(1)
+        torch.testing.assert_close(mean, ordinary(model, nn.MSELoss(), x, y))
+
+
+def test_batches_may_be_tuples_or_mappings_and_targets_may_be_missing() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
+            found: Tensor = self.layer(a + b) * scale
+            return found
+
+    model, a, b = Two(), torch.randn(4, 3), torch.randn(4, 3)
+
+    def mean(source: Source, *batch: Any) -> Tensor:
+        rows = source(*batch)
+        return rows.combine(torch.full((rows.n,), 1 / rows.n))
+
+    def loss_fn(output: Tensor) -> Tensor:
+        return output.square().mean()
+
+    for make in (micro_batches, vectorized, per_sample, layer_grams):
+        source = make(model, loss_fn, 4)
+        model.zero_grad()
+        loss_fn(model(a, b, 2.0)).backward()
+        expected = Layout(model).flatten([model.layer.weight.grad, model.layer.bias.grad])  # type: ignore[list-item]
+        torch.testing.assert_close(mean(source, (a, b, 2.0)), expected)
+        torch.testing.assert_close(mean(source, {"a": a, "b": b, "scale": 2.0}), expected)
+
+
+def test_channels_last_gives_the_same_rows() -> None:
+    case = next(case for case in CASES if case.name == "convolutions")
+    model, x, y = case.make()
+    expected = matrix(MicroBatches(model, cross_entropy, n_rows=3)(x, y))
+    single = matrix(PerSample(model, cross_entropy)(x, y))
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x = x.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(matrix(MicroBatches(model, cross_entropy, n_rows=3)(x, y)), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(matrix(LayerGrams(model, cross_entropy)(x, y)), single, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(matrix(PerSample(model, cross_entropy)(x, y)), single, rtol=1e-4, atol=1e-6)
+
+
+def test_autocast_rows_are_close_and_in_the_parameters_dtype() -> None:
+    model, x, y = CASES[1].make()
+    for make in (micro_batches, vectorized, per_sample, layer_grams):
+        source = make(model, cross_entropy, 6)
+        exact = matrix(source(x, y))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rows = source(x, y)
+            again = source(x, y)  # weights that autocast has cast already
+        assert rows.dtype == torch.float32
+        assert float((matrix(again) - exact).norm()) < 0.03 * float(exact.norm())
+        assert not torch.equal(matrix(again), exact), "autocast had an effect"
+
+
+def test_per_sample_is_the_same_in_chunks_of_any_size() -> None:
+    model, x, y = CASES[2].make(n=7)
+    whole = matrix(PerSample(model, cross_entropy)(x, y))
+    for budget in (1, 300_000):
+        torch.testing.assert_close(matrix(PerSample(model, cross_entropy, budget=budget)(x, y)), whole)
+
+
+def test_the_buffer_is_used_again() -> None:
+    model, x, y = CASES[1].make()
+    source = MicroBatches(model, cross_entropy, n_rows=3)
+    first = source(x, y)
+    assert isinstance(first, DenseRows)
+    before = next(chunk for _, chunk in first.chunks(10**6)).data_ptr()
+    second = source(x[:3], y[:3])
+    assert isinstance(second, DenseRows)
+    assert next(chunk for _, chunk in second.chunks(10**6)).data_ptr() == before

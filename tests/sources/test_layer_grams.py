@@ -1,0 +1,297 @@
+"""Per-sample rows without the matrix: right for every rule and every size of row, refused by name where they could not be."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+from torchjd.autogram import Engine
+
+from holdfast import Layout, RobustStep, bgmd
+from holdfast.aggregators import CoordinateMedian, GeometricMedian, TrustedReference, rules
+from holdfast.errors import NonFiniteRowsError
+from holdfast.geometry import DenseRows
+from holdfast.optim import robust_backward
+from holdfast.sources import LayerGrams, LayerRows, PerSample
+from holdfast.sources.layers import LayerGradients
+from tests.oracle.gradients import by_loop
+from tests.sources.cases import CASES, Case
+
+ALONE = [case for case in CASES if case.layer_by_layer]
+layered = pytest.mark.parametrize("case", ALONE, ids=[case.name for case in ALONE])
+
+
+def rows_of(case: Case, n: int = 6) -> tuple[LayerRows, DenseRows]:
+    """The rows layer by layer, and the same from a loop."""
+    model, x, y = case.make(n)
+    return LayerGrams(model, nn.CrossEntropyLoss())(x, y), DenseRows(by_loop(model, nn.CrossEntropyLoss(), x, y, n))
+
+
+@layered
+def test_inner_products_are_those_of_the_explicit_rows(case: Case) -> None:
+    rows, explicit = rows_of(case)
+    references = torch.randn(2, rows.d)
+    expected = explicit.exact_products(references, centre=None, scale=1.0)
+    torch.testing.assert_close(rows.products(references), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    for centre in (None, 2):
+        found = rows.exact_products(references, centre=centre, scale=0.5)
+        expected = explicit.exact_products(references, centre=centre, scale=0.5)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+@layered
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_inner_products_are_those_of_an_independent_engine(case: Case) -> None:
+    """TorchJD's, which knows nothing of layers; its faster mode refuses BatchNorm and recurrent layers."""
+    batch_dim = None if case.name in ("attention", "evaluated batch norm") else 0
+    model, x, y = case.make()
+    rows = LayerGrams(model, nn.CrossEntropyLoss())(x, y)
+    engine = Engine(model, batch_dim=batch_dim)
+    gramian = engine.compute_gramian(cross_entropy(model(x), y, reduction="none"))
+    torch.testing.assert_close(rows.products(torch.empty(0, rows.d)).float(), gramian, rtol=1e-3, atol=1e-5 * float(gramian.abs().max()))
+
+
+@layered
+def test_some_of_the_rows_are_rows(case: Case) -> None:
+    rows, explicit = rows_of(case)
+    indices = torch.tensor([4, 1, 2])
+    weights = torch.tensor([0.5, 0.0, -2.0], dtype=torch.float64)
+    torch.testing.assert_close(rows.keep(indices).combine(weights), explicit.keep(indices).combine(weights), rtol=1e-4, atol=1e-6)
+    largest = torch.stack([explicit.combine(row) for row in torch.eye(6)]).abs().amax(1)
+    assert bool((rows.magnitudes() >= 0.999 * largest).all())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mean", "geometric-median", "krum(n_bad=2)", "multi-krum(n_bad=2, n_selected=3)", "medoid", "covariance-filter", "norm-filter(n_bad=2)",
+     "mixing(n_bad=2) | geometric-median", "clipping(n_bad=2) | covariance-filter", "minimum-diameter(n_bad=2)"],
+)  # fmt: skip
+def test_every_gram_rule_gives_what_it_gives_on_explicit_rows(text: str) -> None:
+    rows, explicit = rows_of(CASES[1], n=9)
+    rule = rules.parse(text)
+    found, expected = rule.aggregate(rows), rule.aggregate(explicit)
+    assert found.weights is not None
+    torch.testing.assert_close(found.weights, expected.weights, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(found.vector, expected.vector, rtol=1e-3, atol=1e-5)
+    assert torch.equal(found.rejected, expected.rejected)
+
+
+def test_rules_with_a_reference() -> None:
+    rows, explicit = rows_of(CASES[2])
+    reference = torch.randn(rows.d)
+    found = TrustedReference()(rows, reference=reference)
+    torch.testing.assert_close(found, TrustedReference()(explicit, reference=reference), rtol=1e-3, atol=1e-5)
+
+
+def test_rules_that_look_at_columns_are_refused_in_one_sentence() -> None:
+    rows, _ = rows_of(CASES[1])
+    for run in (lambda: CoordinateMedian()(rows), lambda: bgmd()(rows, lr=0.1)):
+        with pytest.raises(ValueError, match=r"`rows` must offer columns to this rule, got LayerRows"):
+            run()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30, -1e18])
+def test_a_bad_sample_is_survived(value: float) -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+    x, y = torch.randn(9, 4), torch.randn(9, 1)
+    y[2] = value
+    result = GeometricMedian().aggregate(LayerGrams(model, nn.MSELoss())(x, y))
+    honest = torch.arange(9) != 2
+    others = by_loop(model, nn.MSELoss(), x[honest], y[honest], 8)
+    centre, spread = others.mean(0), (others - others.mean(0)).norm(dim=1).max()
+    assert float((result.vector - centre).norm()) < 2 * float(spread)
+    assert result.weights is not None
+    if value != -1e18:
+        assert float(result.weights[2]) < 1e-6
+
+
+def test_a_majority_of_bad_samples_is_an_error_that_says_so() -> None:
+    model = nn.Linear(4, 1)
+    x, y = torch.randn(5, 4), torch.full((5, 1), torch.nan)
+    with pytest.raises(NonFiniteRowsError, match="finite in at least half of the rows, got 5 of 5"):
+        GeometricMedian()(LayerGrams(model, nn.MSELoss())(x, y))
+    losses = lambda output, target: (output - target).square()[:, 0]  # noqa: E731
+    with pytest.raises(NonFiniteRowsError, match="`loss_fn` must be finite for at least half of the rows, got 5 of 5"):
+        LayerGrams(model, losses)(x, y)
+
+
+def test_losses_of_single_samples_are_kept() -> None:
+    model, x, y = CASES[1].make()
+    source = LayerGrams(model, nn.CrossEntropyLoss(reduction="none"))
+    rows = source(x, y)
+    torch.testing.assert_close(source.losses, cross_entropy(model(x), y, reduction="none").detach())
+    torch.testing.assert_close(rows.combine(torch.eye(6)[1]), by_loop(model, cross_entropy, x, y, 6)[1])
+
+
+def test_robust_backward_writes_what_the_explicit_way_writes() -> None:
+    model, x, y = CASES[2].make()
+    result = robust_backward(model, cross_entropy, x, y, aggregator=GeometricMedian())
+    written = Layout(model).flatten([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    explicit = GeometricMedian()(PerSample(model, cross_entropy)(x, y))
+    torch.testing.assert_close(written, explicit, rtol=1e-3, atol=1e-6)
+    assert result.weights is not None
+    robust_backward(model, cross_entropy, x, y, aggregator=GeometricMedian())
+    twice = Layout(model).flatten([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    torch.testing.assert_close(twice, 2 * written, rtol=1e-3, atol=1e-6)
+
+
+def test_no_matrix_of_rows_is_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor made on the way is half as large as the rows would be."""
+    model, x, y = CASES[-1].make(n=16)
+    n_entries = 16 * Layout(model).d
+    sizes: list[int] = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            found = function(*args, **(kwargs or {}))
+            sizes.extend(tensor.numel() for tensor in torch.utils._pytree.tree_leaves(found) if isinstance(tensor, Tensor))
+            return found
+
+    with Watch():
+        RobustStep(GeometricMedian()).backward(LayerGrams(model, cross_entropy)(x, y))
+    assert max(sizes) < n_entries / 2
+    with Watch():
+        PerSample(model, cross_entropy)(x, y)
+    assert max(sizes) >= n_entries, "the watch sees what there is to see"
+
+
+def test_both_forms_of_the_products_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    for case in CASES:
+        if case.name not in ("convolutions", "sequence", "volumes", "perceptron"):
+            continue
+        found = []
+        for pays in (True, False):
+            for module in ("_linear", "_convolution"):
+                monkeypatch.setattr(f"holdfast.sources.layers.{module}.pays_pairwise", lambda *_, pays=pays: pays)
+            found.append(rows_of(case)[0].products(torch.empty(0, Layout(case.make()[0]).d)))
+        torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_small_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for case in CASES:
+        if case.name not in ("convolutions", "sequence", "lenet"):
+            continue
+        rows, _ = rows_of(case)
+        whole = rows.products(torch.empty(0, rows.d))
+        for module in ("_linear", "_convolution", "_embedding", "_outer"):
+            monkeypatch.setattr(f"holdfast.sources.layers.{module}.LIMIT", 64)
+        torch.testing.assert_close(rows.products(torch.empty(0, rows.d)), whole, rtol=1e-4, atol=1e-6)
+        monkeypatch.undo()
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.layer(self.layer(x))
+        return found
+
+
+class Outside(nn.Module):
+    def __init__(self, called: bool) -> None:
+        super().__init__()
+        self.called = called
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.layer(x) if self.called else 0.0) + linear(x, self.layer.weight)
+
+
+class Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.layer(x.transpose(0, 1)).transpose(0, 1).mean(1)
+        return found
+
+
+class Changed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x * 1.0
+        out: Tensor = self.layer(hidden)
+        hidden.add_(1.0)
+        return out
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.second(self.first(x))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "message"),
+    [
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), (4, 3), r"BatchNorm1d '1', which mixes them in training mode"),
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)).eval(), (4, 3), r"BatchNorm1d '1'"),
+        (Twice, (4, 3), r"Linear 'layer', which is called more than once"),
+        (lambda: Outside(called=True), (4, 3), r"Linear 'layer', which has a weight that is used outside it, too"),
+        (lambda: Outside(called=False), (4, 3), r"`model` must use parameters in the modules that own them, got 'layer.weight', used"),
+        (Transposed, (4, 5, 3), r"Linear 'layer', which does not have the samples along the first dimension"),
+        (Changed, (4, 3), r"Linear 'layer', which has an input that is changed in place later"),
+        (Tied, (4, 3), r"Linear 'second', which shares its weight with 'first'"),
+        (lambda: nn.MultiheadAttention(2, 1, dropout=0.1), (4, 3, 2), r"MultiheadAttention '', which draws random numbers"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_by_name(build: Callable[[], nn.Module], shape: tuple[int, ...], message: str) -> None:
+    model = build()
+    x = torch.randn(shape)
+    batch = (x, x, x) if isinstance(model, nn.MultiheadAttention) else x
+    loss_fn = lambda output: (output[0] if isinstance(output, tuple) else output).square().mean()  # noqa: E731
+    with pytest.raises(ValueError, match=message):
+        LayerGrams(model, loss_fn)(batch)
+
+
+def test_a_penalty_on_the_weights_is_noticed() -> None:
+    model = nn.Linear(3, 1)
+    loss_fn = lambda output: output.square().mean() + model.weight.square().sum()  # noqa: E731
+    with pytest.raises(ValueError, match=r"Linear '', which has a weight that is used outside it, too"):
+        LayerGrams(model, loss_fn)(torch.randn(4, 3))
+
+
+def test_layers_that_have_no_influence_have_zero_gradients() -> None:
+    class Unused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.called, self.never = nn.Linear(3, 1), nn.Linear(3, 1), nn.Linear(3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.called(x)
+            found: Tensor = self.used(x)
+            return found
+
+    rows = LayerGrams(Unused(), nn.MSELoss())(torch.randn(4, 3), torch.randn(4, 1))
+    found = rows.combine(torch.ones(4))
+    assert bool((found[:4] != 0).all())
+    assert not found[4:].any()
+
+
+def test_a_subclass_that_computes_something_else_is_run_again() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    model, x, y = Doubled(3, 2), torch.randn(5, 3), torch.randn(5, 2)
+    rows = LayerGrams(model, nn.MSELoss())(x, y)
+    found = torch.stack([rows.combine(row) for row in torch.eye(5)])
+    torch.testing.assert_close(found, by_loop(model, nn.MSELoss(), x, y, 5))
+
+
+def test_every_layer_implements_the_whole_protocol() -> None:
+    assert {kind.__name__ for kind in LayerGradients.__subclasses__()} == {
+        "ConvolutionWeight", "EmbeddingWeight", "Explicit", "LinearWeight", "Recomputed"
+    }  # fmt: skip
