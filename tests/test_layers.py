@@ -15,7 +15,8 @@ LAYERS = [
     {"_compile", "_registry"},
     {"geometry"},
     {"aggregators", "layout", "memory", "selectors"},
-    {"robust_step"},
+    {"robust_step", "sources", "threats"},
+    {"optim"},
     {"lab"},
 ]
 """From the ground up. Neighbours in one layer do not know each other."""

@@ -147,6 +147,13 @@ def check_generator(generator: object) -> None:
         raise failure("generator", "be a torch.Generator", type(generator).__name__)
 
 
+def check_mask(mask: object, n: int, *, of: str = "row") -> None:
+    """A bool tensor [n], True where a row (or whatever `of` says) is bad."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (n,):
+        got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        raise failure("mask", f"be a bool tensor [{n}], one entry a {of}", got)
+
+
 def check_vector(name: str, vector: object, d: int) -> None:
     """A dense floating tensor [d]."""
     if not isinstance(vector, Tensor) or not vector.is_floating_point() or vector.layout is not torch.strided:

@@ -91,6 +91,13 @@ class DenseRows(Rows):
             total += points @ points.T
         return total
 
+    def matrix(self) -> Tensor:
+        """[n, d] a copy of the rows, side by side in one tensor."""
+        out = torch.empty(self.n, self.d, dtype=self.dtype, device=self.device)
+        for at, piece in self._parts.pieces(None):
+            out[:, at] = piece
+        return out
+
     def magnitudes(self) -> Tensor:
         """[n] the largest absolute entry of each row; NaN or infinite where the row is."""
         largest = torch.zeros(self.n, dtype=self.dtype, device=self.device)

@@ -1,0 +1,74 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_count, check_nonnegative, failure
+from holdfast.threats._corruption import Corruption, check_images, check_labels
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Backdoor(Corruption):
+    """A trigger in the corner, and the label that the attacker wants it to stand for.
+
+    Bad samples get a square of `size` by `size` pixels of `value` in the lower right corner, in all channels, and the label `target`. A model that learns from them works
+    as usual until it meets the trigger.
+
+    Args:
+        target: the class that the trigger shall stand for.
+        size: the side of the square in pixels.
+        value: its brightness on image scale.
+
+    Reference: Gu et al., *BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply Chain* (arXiv:1708.06733), the pattern
+    backdoor on MNIST.
+
+    Example:
+        >>> images, labels = Backdoor(size=1)(torch.zeros(2, 1, 2, 2), torch.tensor([3, 5]), torch.tensor([False, True]))
+        >>> images[1, 0], labels
+        (tensor([[0., 0.],
+                [0., 1.]]), tensor([3, 0]))
+    """
+
+    target: int = 0
+    size: int = 3
+    value: float = 1.0
+
+    name = "backdoor"
+    aim = "The success rate: how often images with the trigger are taken for the target class."
+
+    def __post_init__(self) -> None:
+        check_count("target", self.target)
+        check_count("size", self.size, at_least=1)
+        check_nonnegative("value", self.value)
+
+    def stamp(self, images: Tensor) -> Tensor:
+        """A copy of the images [N, C, H, W] with the trigger on each."""
+        check_images(images)
+        if min(images.shape[2:]) < self.size:
+            raise failure("images", f"have at least {self.size} by {self.size} pixels (needed by {self!r})", tuple(images.shape))
+        stamped = images.detach().clone()
+        stamped[:, :, -self.size :, -self.size :] = self.value
+        return stamped
+
+    def success_rate(self, predict: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> float:
+        """The share of images of other classes that are taken for the target class once they bear the trigger.
+
+        Args:
+            predict: from images [N, C, H, W], on image scale, to classes [N] or to a score of each class [N, classes].
+            images: [N, C, H, W] floating, on image scale.
+            labels: [N] int64.
+        """
+        check_images(images)
+        check_labels(labels, len(images))
+        others = labels != self.target
+        if not bool(others.any()):
+            raise failure("labels", f"hold another class than the target {self.target}", "none")
+        predicted = predict(self.stamp(images[others.to(images.device)]))
+        classes = predicted.argmax(1) if predicted.ndim == 2 else predicted
+        return float((classes == self.target).double().mean())
+
+    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        return self.stamp(images), torch.full_like(labels, self.target)

@@ -1,0 +1,40 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_positive
+from holdfast.threats._corruption import Corruption
+from holdfast.threats._scene import standard_normal
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GaussianNoise(Corruption):
+    r"""Images with Gaussian noise on every entry.
+
+    :math:`x + \sigma \epsilon`, where :math:`\sigma` is `deviation`. The result is *not* clamped to [0, 1]: with the default it is noise of variance 100, in
+    which nothing of the image is left to see.
+
+    Reference: the paper's experiments, additive feature corruption N(0, 100), which is a deviation of 10.
+
+    Example:
+        >>> images, labels, mask = torch.zeros(2, 1, 4, 4), torch.tensor([3, 5]), torch.tensor([False, True])
+        >>> noisy, _ = GaussianNoise()(images, labels, mask, generator=torch.Generator().manual_seed(0))
+        >>> noisy.abs().amax((1, 2, 3)) > 1
+        tensor([False,  True])
+    """
+
+    deviation: float = 10.0
+
+    name = "gaussian-noise"
+    aim = "Test accuracy of training by the mean."
+    needs_generator = True
+
+    def __post_init__(self) -> None:
+        check_positive("deviation", self.deviation)
+
+    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        noise = standard_normal(tuple(images.shape), generator, images)
+        return (images + self.deviation * noise).to(images.dtype), labels

@@ -1,0 +1,38 @@
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from holdfast._checks import check_positive
+from holdfast.threats._attack import Attack
+from holdfast.threats._scene import Scene
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class InnerProduct(Attack):
+    r"""The honest mean, reversed: inner product manipulation.
+
+    All bad rows send :math:`-\epsilon \mu`, where :math:`\mu` is the mean of the honest rows and :math:`\epsilon` is `factor`. With m of n rows bad the mean is
+    reversed once :math:`\epsilon > (n - m) / m`. Small factors (0.1, 0.5) leave the mean alone but stand so close together that median-like
+    rules follow them.
+
+    Reference: Xie et al., *Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation* (UAI 2019), the attack on
+    the mean, where `factor` is the paper's epsilon.
+
+    Example:
+        >>> InnerProduct(factor=0.5)(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([False, False, True]))[2]
+        tensor([-1.])
+    """
+
+    factor: float = 2.0
+
+    name = "inner-product"
+    aim = "The inner product of the direction and the honest mean, which falls and may become negative."
+    looks_at_honest = True
+
+    def __post_init__(self) -> None:
+        check_positive("factor", self.factor)
+
+    def _bad_rows(self, scene: Scene) -> Tensor:
+        return (-self.factor * scene.mean) * scene.unit

@@ -1,0 +1,38 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast.threats._attack import Attack, check_state
+from holdfast.threats._scene import Scene, State
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LazyRows(Attack):
+    r"""The gradient of the step before, sent again.
+
+    Row i sends :math:`g_i^{(t-1)}`, and zero at the first step. The state is the rows [n, d] of the step before. Such rows look honest, and no
+    rule can tell them; with a bad share :math:`\psi` only :math:`1 - \psi` of the mean is fresh.
+
+    Example:
+        >>> attack, mask = LazyRows(), torch.tensor([False, True])
+        >>> first, second = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [4.0]])
+        >>> attack(second, mask, state=attack.learn(first, mask))
+        tensor([[3.],
+                [2.]])
+    """
+
+    name = "lazy-rows"
+    aim = "The share of the direction that comes from this step's batch."
+    takes_state = True
+
+    def _bad_rows(self, scene: Scene) -> Tensor:
+        check_state(scene.state, tuple(scene.rows.shape))
+        if scene.state is None:
+            return torch.zeros_like(scene.own)
+        return scene.state.to(scene.rows.device)[scene.mask]
+
+    def _learn(self, scene: Scene) -> State:
+        return scene.rows.clone()

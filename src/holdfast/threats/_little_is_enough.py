@@ -1,0 +1,59 @@
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import final
+
+from torch import Tensor
+
+from holdfast._checks import check_nonnegative
+from holdfast.threats._attack import Attack
+from holdfast.threats._scene import Scene
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LittleIsEnough(Attack):
+    r"""A little to one side of the honest mean, in every column.
+
+    All bad rows send :math:`\mu - z \sigma`, where :math:`\mu_j` and :math:`\sigma_j` are mean and standard deviation (over n - 1) of the
+    honest rows in column j. Without a `z`, with n rows, m of them bad, the largest that should pass unseen is taken:
+    :math:`z = \Phi^{-1}\left(\frac{n - m - s}{n - m}\right)`, :math:`s = \lfloor n/2 + 1 \rfloor - m`, where :math:`\Phi` is the standard
+    normal distribution function.
+
+    Where bad rows have a majority, s would be below 1 and is taken as 1. A single honest row has no spread; bad rows then equal it.
+
+    Args:
+        z: how many deviations; None for the formula, which few bad rows can make slightly negative.
+
+    Reference: Baruch et al., *A Little Is Enough: Circumventing Defenses for Distributed Learning* (NeurIPS 2019), the attack that
+    prevents convergence.
+
+    Example:
+        >>> rows = torch.tensor([[1.0], [2.0], [3.0], [50.0]])
+        >>> LittleIsEnough(z=1.5)(rows, torch.tensor([False, False, False, True]))[3]
+        tensor([0.5000])
+        >>> round(LittleIsEnough().deviations(50, 24), 3)
+        1.426
+    """
+
+    z: float | None = None
+
+    name = "little-is-enough"
+    aim = "The bias of the direction, which accumulates over steps; robust rules are moved as well."
+    looks_at_honest = True
+
+    def __post_init__(self) -> None:
+        if self.z is not None:
+            check_nonnegative("z", self.z)
+
+    def deviations(self, n: int, n_bad: int) -> float:
+        """The z that is used when `n_bad` of n rows are bad."""
+        if self.z is not None:
+            return self.z
+        n_honest, n_supporters = n - n_bad, max(1, n // 2 + 1 - n_bad)
+        if n_supporters >= n_honest:
+            return 0.0  # one honest row among two
+        return NormalDist().inv_cdf((n_honest - n_supporters) / n_honest)
+
+    def _bad_rows(self, scene: Scene) -> Tensor:
+        z = self.deviations(len(scene.rows), scene.n_bad)
+        return (scene.mean - z * scene.spread) * scene.unit

@@ -1,0 +1,40 @@
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import failure
+from holdfast.threats._attack import Attack
+from holdfast.threats._scene import Scene
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NonFinite(Attack):
+    """NaN or infinity in every entry, as after an overflow.
+
+    The plain mean becomes NaN or infinite at once. Rules of this library, the mean among them, leave such rows out, as long as no more
+    than half of the rows are not finite.
+
+    Args:
+        value: "nan", "inf" or "-inf".
+
+    Example:
+        >>> NonFinite(value="-inf")(torch.tensor([[1.0], [2.0]]), torch.tensor([False, True]))
+        tensor([[1.],
+                [-inf]])
+    """
+
+    value: Literal["nan", "inf", "-inf"] = "nan"
+
+    name = "non-finite"
+    aim = "Whether a plain mean of the rows is finite."
+    saturates = False
+
+    def __post_init__(self) -> None:
+        if self.value not in ("nan", "inf", "-inf"):
+            raise failure("value", "be 'nan', 'inf' or '-inf'", repr(self.value))
+
+    def _bad_rows(self, scene: Scene) -> Tensor:
+        return torch.full_like(scene.own, float(self.value))

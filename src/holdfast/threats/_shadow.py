@@ -1,0 +1,52 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_fraction
+from holdfast.threats._attack import Attack, check_state
+from holdfast.threats._scene import Scene
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Shadow(Attack):
+    r"""The honest mean on the columns that a block by norm will look at, and a lie just below its threshold elsewhere.
+
+    With b bad rows, honest rows :math:`h_i` of mean :math:`\mu`, :math:`s_j = \sum_i h_{ij}^2`, and :math:`\tau` the k-th largest of
+    :math:`s_j + b \mu_j^2`, all bad rows hold :math:`\mu_j` where :math:`s_j + b \mu_j^2 \ge \tau`, and elsewhere
+
+    .. math:: -\operatorname{sign}(\mu_j) \sqrt{\max(0,\; 0.95\, \tau - s_j) / b}.
+
+    Args:
+        fraction: the share of columns in the block that it expects, in (0, 1]; k is this share of d, rounded, at least 1.
+
+    The `state`, if one is given, is a vector [d] that the step will add to every row (its memory divided by the learning rate): the bad rows are then
+    such that they shadow the rows *with* it. :meth:`learn` has nothing to add; whoever knows the memory passes it.
+
+    Example:
+        >>> rows = torch.tensor([[4.0, 1.0, 0.0], [4.0, 1.0, 0.0], [4.0, 1.0, 0.0]])
+        >>> Shadow(fraction=0.34)(rows, torch.tensor([False, False, True]))[2]
+        tensor([ 4.0000, -6.6030, -0.0000])
+    """
+
+    fraction: float = 0.1
+
+    name = "shadow"
+    aim = "The part of the direction outside the heaviest columns: blocks by norm with a mean memory lose test accuracy, and so does the mean."
+    looks_at_honest = True
+    takes_state = True
+
+    def __post_init__(self) -> None:
+        check_fraction("fraction", self.fraction)
+
+    def _bad_rows(self, scene: Scene) -> Tensor:
+        check_state(scene.state, (scene.d,))
+        added = 0.0 if scene.state is None else scene.state.to(scene.honest) / scene.unit
+        rows, k = scene.honest + added, max(1, round(self.fraction * scene.d))
+        mean, scores = rows.mean(0), rows.square().sum(0)
+        seen = scores + scene.n_bad * mean.square()
+        threshold = seen.topk(k).values[-1]
+        lie = -mean.sign() * ((0.95 * threshold - scores).clamp(min=0) / scene.n_bad).sqrt()
+        return (torch.where(seen >= threshold, mean, lie) - added) * scene.unit

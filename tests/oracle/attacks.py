@@ -1,0 +1,147 @@
+"""Attacks by their definitions, in loops over rows and columns, float64."""
+
+import math
+import struct
+from collections.abc import Callable
+
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+FORMS = {torch.float64: ("d", "Q"), torch.float32: ("f", "I"), torch.float16: ("e", "H")}
+"""How `struct` writes a number and the integer of the same bits."""
+
+
+def flip_bits(value: float, bits: tuple[int, ...], dtype: torch.dtype) -> float:
+    real, whole = FORMS[dtype]
+    (integer,) = struct.unpack(whole, struct.pack(real, value))
+    for bit in bits:
+        integer = integer - 2**bit if (integer // 2**bit) % 2 else integer + 2**bit
+    flipped: float = struct.unpack(real, struct.pack(whole, integer))[0]
+    return flipped
+
+
+def column_means(honest: Tensor) -> list[float]:
+    return [math.fsum(column) / len(column) for column in honest.double().T.tolist()]
+
+
+def column_deviations(honest: Tensor) -> list[float]:
+    columns = honest.double().T.tolist()
+    means = column_means(honest)
+    squares = [math.fsum((x - mean) ** 2 for x in column) for column, mean in zip(columns, means, strict=True)]
+    return [math.sqrt(square / (len(honest) - 1)) for square in squares]
+
+
+def little_is_enough_z(n: int, n_bad: int) -> float:
+    supporters = math.floor(n / 2 + 1) - n_bad
+    return float(norm.ppf((n - n_bad - supporters) / (n - n_bad)))
+
+
+def little_is_enough(honest: Tensor, z: float) -> Tensor:
+    pairs = zip(column_means(honest), column_deviations(honest), strict=True)
+    return torch.tensor([mean - z * deviation for mean, deviation in pairs], dtype=torch.float64)
+
+
+def perturbation(honest: Tensor, direction: str) -> Tensor:
+    mean = torch.tensor(column_means(honest), dtype=torch.float64)
+    if direction == "unit":
+        return mean / float(mean.norm())
+    return mean.sign() if direction == "sign" else torch.tensor(column_deviations(honest), dtype=torch.float64)
+
+
+def min_max(honest: Tensor, direction: str) -> Tensor:
+    points = list(honest.double())
+    bound = max(float((a - b).norm()) for a in points for b in points)
+    return _farthest(honest, direction, lambda bad: max(float((bad - row).norm()) for row in points) <= bound)
+
+
+def min_sum(honest: Tensor, direction: str) -> Tensor:
+    points = list(honest.double())
+
+    def total(point: Tensor) -> float:
+        return math.fsum(float((point - row).square().sum()) for row in points)
+
+    bound = max(total(row) for row in points)
+    return _farthest(honest, direction, lambda bad: total(bad) <= bound)
+
+
+def _farthest(honest: Tensor, direction: str, is_allowed: Callable[[Tensor], bool]) -> Tensor:
+    """The mean minus gamma p, with the largest gamma that is allowed, by doubling and bisection."""
+    mean, p = torch.tensor(column_means(honest), dtype=torch.float64), perturbation(honest, direction)
+    low, high = 0.0, 1.0
+    while is_allowed(mean - high * p):
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_allowed(mean - middle * p) else (low, middle)
+    return mean - low * p
+
+
+def mimic_direction(steps: list[Tensor]) -> Tensor:
+    """[d] the state after these steps, by the covariance matrix [d, d] of each."""
+    deviations = [honest.double() - honest.double().mean(0) for honest in steps]
+    longest = max(deviations[0], key=lambda row: float(row.norm()))
+    state: Tensor = longest / float(longest.norm())
+    for step in deviations:
+        pull = torch.stack([torch.outer(row, row) for row in step]).sum(0) @ state
+        state = state + pull / float(pull.norm())
+    return state
+
+
+def shadow(honest: Tensor, n_bad: int, fraction: float) -> Tensor:
+    columns, means = honest.double().T.tolist(), column_means(honest)
+    scores = [math.fsum(x * x for x in column) for column in columns]
+    seen = [score + n_bad * mean**2 for score, mean in zip(scores, means, strict=True)]
+    threshold = sorted(seen, reverse=True)[max(1, round(fraction * len(seen))) - 1]
+    bad = []
+    for score, mean, looked_at in zip(scores, means, seen, strict=True):
+        lie = math.sqrt(max(0.0, 0.95 * threshold - score) / n_bad)
+        bad.append(mean if looked_at >= threshold else -math.copysign(lie, mean))
+    return torch.tensor(bad, dtype=torch.float64)
+
+
+def lightest_first(honest: Tensor) -> list[int]:
+    scores = [math.fsum(x * x for x in column) for column in honest.double().T.tolist()]
+    return sorted(range(len(scores)), key=scores.__getitem__)
+
+
+def hijack(honest: Tensor, n_columns: int, size: float) -> Tensor:
+    bad = [-mean for mean in column_means(honest)]
+    for column in lightest_first(honest)[:n_columns]:
+        bad[column] = size
+    return torch.tensor(bad, dtype=torch.float64)
+
+
+def hijack_and_lie(honest: Tensor, n_bad: int, fraction: float, size: float, lie: float) -> Tensor:
+    order, means = lightest_first(honest), column_means(honest)
+    d = len(order)
+    stolen = order[d - round(2 * fraction * d) :]
+    lied = [column for column in order[: d // 2] if column not in stolen]
+    thief = [size if column in stolen else 0.0 for column in range(d)]
+    liar = [-lie * means[column] if column in lied else means[column] for column in range(d)]
+    return torch.tensor([thief] + [liar] * (n_bad - 1), dtype=torch.float64)
+
+
+def blur(image: Tensor, sigma: float) -> Tensor:
+    """[H, W] one channel, pixel by pixel, mirrored at the edges."""
+    height, width = image.shape
+    pixels = image.double().tolist()
+
+    def kernel(length: int) -> list[tuple[int, float]]:
+        radius = min(math.ceil(3 * sigma), length - 1)
+        return [(step, math.exp(-(step**2) / (2 * sigma**2))) for step in range(-radius, radius + 1)]
+
+    def mirrored(place: int, length: int) -> int:
+        place = abs(place)
+        return 2 * (length - 1) - place if place >= length else place
+
+    blurred = torch.empty(height, width, dtype=torch.float64)
+    for i in range(height):
+        for j in range(width):
+            total = weight = 0.0
+            for down, a in kernel(height):
+                for right, b in kernel(width):
+                    total += a * b * pixels[mirrored(i + down, height)][mirrored(j + right, width)]
+                    weight += a * b
+            blurred[i, j] = total / weight
+    return blurred

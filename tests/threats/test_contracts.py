@@ -1,0 +1,308 @@
+"""What every attack and every corruption promises, run on every one of them."""
+
+import json
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from holdfast import Layout
+from holdfast._registry import Registry
+from holdfast.geometry import DenseRows
+from holdfast.seeds import stream
+from holdfast.threats import Attack, attacks, corruptions
+from holdfast.threats._scene import State
+from tests.samples import HOSTILE, gaussian
+from tests.threats.cases import ATTACKS, CORRUPTIONS, DTYPES, FEATURES, LABELS, Case, batch, some_bad
+
+N, D = 9, 12
+every_attack = pytest.mark.parametrize("case", ATTACKS, ids=str)
+every_corruption = pytest.mark.parametrize("case", CORRUPTIONS, ids=str)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+def call(case: Case, rows: Tensor, mask: Tensor, seed: int = 0, state: State = None) -> Tensor:
+    return case.attack(rows, mask, generator=stream(seed, "attack"), state=state)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Equal, NaN and all."""
+    return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def test_every_threat_has_a_case() -> None:
+    assert {case.text.split("(")[0] for case in ATTACKS} == set(attacks.names)
+    assert {case.text.split("(")[0] for case in CORRUPTIONS} == set(corruptions.names) == FEATURES | LABELS
+
+
+@pytest.mark.parametrize("threat", [*map(attacks.__getitem__, attacks.names), *map(corruptions.__getitem__, corruptions.names)])
+def test_states_its_aim_formula_and_example(threat: type[Attack]) -> None:
+    assert threat.aim.endswith(".")
+    assert "\n" not in threat.aim
+    assert ">>> " in (threat.__doc__ or "")
+
+
+@every_attack
+@given(st.integers(2, 12), st.integers(1, 30), st.data())
+@settings(max_examples=15)
+def test_touches_only_bad_rows_and_keeps_its_input(case: Case, n: int, d: int, data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(DTYPES))
+    mask = some_bad(n, data.draw(st.integers(0, n - 1)), seed=d)
+    rows = gaussian(n, d, seed=n, dtype=dtype)
+    before, mask_before = rows.clone(), mask.clone()
+    sent = call(case, rows, mask)
+    assert same(rows, before)
+    assert torch.equal(mask, mask_before)
+    assert sent.dtype == dtype
+    assert sent.shape == rows.shape
+    assert sent.device == rows.device
+    assert same(sent[~mask], rows[~mask])
+    assert sent.data_ptr() != rows.data_ptr()
+
+
+@every_attack
+def test_changes_every_bad_row(case: Case) -> None:
+    rows, mask = gaussian(N, D), some_bad(N, 3)
+    sent = call(case, rows, mask)
+    assert bool((sent[mask] != rows[mask]).any(1).all())
+
+
+@every_attack
+@every_dtype
+def test_is_reproducible_and_draws_from_its_generator_alone(case: Case, dtype: torch.dtype) -> None:
+    rows, mask = gaussian(N, D, dtype=dtype), some_bad(N, 3)
+    world = torch.get_rng_state()
+    assert same(call(case, rows, mask), call(case, rows, mask))
+    assert torch.equal(world, torch.get_rng_state())
+    assert same(call(case, rows, mask), call(case, rows, mask, seed=1)) != case.attack.needs_generator
+
+
+@every_attack
+def test_state_is_explicit(case: Case) -> None:
+    """The same state gives the same rows, whatever the object was used for in between; what learns nothing returns None."""
+    attack, mask = case.attack, some_bad(N, 3)
+    state: State = None
+    for seed in range(3):
+        state = attack.learn(gaussian(N, D, seed=seed), mask, state)
+    assert (state is not None) == (attack.name in ("lazy-rows", "mimic"))
+    kept = None if state is None else state.clone()
+    rows = gaussian(N, D, seed=3)
+    first = attack(rows, mask, generator=stream(0, "attack"), state=state)
+    attack(gaussian(N, D, seed=4), mask, generator=stream(1, "attack"), state=state)
+    attack.learn(gaussian(N, D, seed=5), mask, state)
+    assert same(first, call(case, rows, mask, state=state))
+    assert state is None or (kept is not None and torch.equal(state, kept))
+
+
+@every_attack
+def test_lists_and_dense_rows_come_back_in_kind(case: Case) -> None:
+    model = torch.nn.Linear(3, 3)
+    layout, mask = Layout(model), some_bad(N, 3)
+    matrix = gaussian(N, 12)
+    tensors = [matrix[:, :9].reshape(N, 3, 3), matrix[:, 9:]]
+    wanted = call(case, matrix, mask)
+    attack = case.attack
+
+    def sent(rows: DenseRows) -> DenseRows:
+        return attack(rows, mask, generator=stream(0, "attack"))
+
+    listed = attack(tensors, mask, generator=stream(0, "attack"))
+    assert [part.shape for part in listed] == [part.shape for part in tensors]
+    assert same(torch.cat([part.flatten(1) for part in listed], dim=1), wanted)
+    for rows in (layout.rows(matrix), layout.rows(tensors), DenseRows(tensors), DenseRows(matrix)):
+        assert same(sent(rows).matrix(), wanted)
+        assert sent(rows).layout is rows.layout
+        assert sent(rows).sections == rows.sections
+        assert same(rows.matrix(), matrix)
+
+
+@every_attack
+def test_strided_and_kept_rows(case: Case) -> None:
+    rows, mask = gaussian(D, N).T, some_bad(N, 3)
+    assert same(call(case, rows, mask), call(case, rows.contiguous(), mask))
+    kept = DenseRows(gaussian(2 * N, D)).keep(torch.arange(0, 2 * N, 2))
+    assert same(case.attack(kept, mask, generator=stream(0, "attack")).matrix(), call(case, gaussian(2 * N, D)[::2], mask))
+
+
+@every_attack
+def test_rows_that_need_a_gradient_are_detached(case: Case) -> None:
+    rows = gaussian(N, D).requires_grad_()
+    assert not call(case, rows, some_bad(N, 3)).requires_grad
+
+
+@every_attack
+def test_without_bad_rows_nothing_changes(case: Case) -> None:
+    rows = gaussian(N, D)
+    assert same(call(case, rows, some_bad(N, 0)), rows)
+
+
+@every_attack
+def test_without_honest_rows(case: Case) -> None:
+    mask = some_bad(N, N)
+    if case.attack.looks_at_honest:
+        with pytest.raises(ValueError, match=r"^`mask` must leave at least one honest row \(needed by \w+\(.*\)\), got none\.$"):
+            call(case, gaussian(N, D), mask)
+    else:
+        assert call(case, gaussian(N, D), mask).shape == (N, D)
+
+
+@every_attack
+@every_dtype
+def test_hostile_magnitudes_do_not_crash(case: Case, dtype: torch.dtype) -> None:
+    mask = some_bad(N, 3)
+    for kind, make in HOSTILE.items():
+        rows = make(gaussian(N, D, dtype=dtype))
+        sent, state = call(case, rows, mask), case.attack.learn(rows, mask)
+        call(case, rows, mask, state=state)
+        if bool(torch.isfinite(rows).all()) and case.attack.saturates:
+            assert bool(torch.isfinite(sent).all()), kind
+            assert state is None or bool(torch.isfinite(state).all()), kind
+
+
+@pytest.mark.parametrize("case", [case for case in ATTACKS if case.attack.name != "bit-flips"], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_rounded_once(case: Case, dtype: torch.dtype) -> None:
+    """Bad rows are those of the same attack in float32, rounded to half precision. (Flipped bits are those of the dtype itself.)"""
+    rows, mask = gaussian(N, D, dtype=dtype), some_bad(N, 3)
+    largest = torch.finfo(dtype).max
+    wide = call(case, rows.float(), mask)
+    wide = wide.where(~wide.isfinite(), wide.clamp(-largest, largest))
+    assert same(call(case, rows, mask), wide.to(dtype))
+
+
+HAS_A_SIZE = {"additive-noise", "random-rows", "non-finite", "bit-flips", "hijack", "hijack-and-lie"}
+"""Attacks of which something stays when all rows become larger."""
+
+
+@pytest.mark.parametrize("case", [case for case in ATTACKS if case.attack.name not in HAS_A_SIZE], ids=str)
+@pytest.mark.parametrize("exponent", [-100, 100])
+def test_scale(case: Case, exponent: int) -> None:
+    """What is made from honest rows alone scales with them exactly, far beyond where squares of float32 overflow or vanish."""
+    rows, mask, unit = gaussian(N, D), some_bad(N, 3), 2.0**exponent
+    assert same(call(case, unit * rows, mask), unit * call(case, rows, mask))
+
+
+BAD_MASKS: list[tuple[object, str]] = [
+    (torch.zeros(N - 1, dtype=torch.bool), r"torch\.bool \[8\]"),
+    (torch.zeros(N, dtype=torch.int64), r"torch\.int64 \[9\]"),
+    (torch.zeros(N, 1, dtype=torch.bool), r"torch\.bool \[9, 1\]"),
+    ([False] * N, "list"),
+    (None, "NoneType"),
+]
+
+
+@every_attack
+@pytest.mark.parametrize(("mask", "got"), BAD_MASKS, ids=str)
+def test_wrong_masks_are_refused(case: Case, mask: Tensor, got: str) -> None:
+    message = rf"^`mask` must be a bool tensor \[9\], one entry a row, got {got}\.$"
+    with pytest.raises(ValueError, match=message):
+        call(case, gaussian(N, D), mask)
+    with pytest.raises(ValueError, match=message):
+        case.attack.learn(gaussian(N, D), mask)
+
+
+@every_attack
+def test_a_generator_is_needed_or_not(case: Case) -> None:
+    rows, mask = gaussian(N, D), some_bad(N, 3)
+    if case.attack.needs_generator:
+        with pytest.raises(ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"):
+            case.attack(rows, mask)
+    else:
+        assert same(case.attack(rows, mask), call(case, rows, mask))
+
+
+@every_attack
+def test_a_state_is_taken_or_refused(case: Case) -> None:
+    rows, mask = gaussian(N, D), some_bad(N, 3)
+    if not case.attack.takes_state:
+        with pytest.raises(ValueError, match=r"^`state` must be left out, because \w+\(.*\) keeps none, got Tensor\.$"):
+            call(case, rows, mask, state=torch.zeros(D))
+    else:
+        with pytest.raises(ValueError, match=r"^`state` must have shape \(.*\), got \(5,\)\.$"):
+            call(case, rows, mask, state=torch.zeros(5))
+        with pytest.raises(ValueError, match=r"^`state` must be a floating tensor, got torch\.int64\.$"):
+            call(case, rows, mask, state=torch.zeros(5, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("case", [*ATTACKS, *CORRUPTIONS], ids=str)
+def test_objects_are_their_configuration(case: Case) -> None:
+    registry: Registry[Any] = attacks if case in ATTACKS else corruptions
+    threat = registry.parse(case.text)
+    assert registry.from_json(json.loads(json.dumps(registry.to_json(threat)))) == threat
+    assert registry.parse(registry.format(threat)) == threat
+    assert hash(threat) == hash(registry.parse(case.text))
+    for field in fields(threat):
+        with pytest.raises(FrozenInstanceError):
+            setattr(threat, field.name, None)
+
+
+@every_corruption
+@given(st.integers(1, 10), st.sampled_from([1, 3]), st.integers(3, 12), st.data())
+@settings(max_examples=15)
+def test_touches_only_bad_samples_and_keeps_its_input(case: Case, n: int, channels: int, side: int, data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(DTYPES))
+    mask = some_bad(n, data.draw(st.integers(0, n)), seed=side)
+    images, labels = batch(n, channels, side, dtype, seed=n)
+    images_before, labels_before = images.clone(), labels.clone()
+    world = torch.get_rng_state()
+    got, classes = case.corruption(images, labels, mask, generator=stream(0, "corruption"))
+    again, classes_again = case.corruption(images, labels, mask, generator=stream(0, "corruption"))
+    assert torch.equal(world, torch.get_rng_state())
+    assert same(got, again)
+    assert torch.equal(classes, classes_again)
+    assert torch.equal(images, images_before)
+    assert torch.equal(labels, labels_before)
+    assert (got.dtype, got.shape, got.device) == (images.dtype, images.shape, images.device)
+    assert (classes.dtype, classes.shape, classes.device) == (labels.dtype, labels.shape, labels.device)
+    assert same(got[~mask], images[~mask])
+    assert torch.equal(classes[~mask], labels[~mask])
+
+
+@every_corruption
+def test_changes_what_it_is_for(case: Case) -> None:
+    images, labels = batch(40)
+    mask = some_bad(40, 20)
+    got, classes = case.corruption(images, labels, mask, generator=stream(0, "corruption"))
+    name = case.corruption.name
+    assert bool((got[mask] != images[mask]).flatten(1).any(1).all()) == (name in FEATURES)
+    assert bool((classes[mask] != labels[mask]).any()) == (name in LABELS)
+
+
+@every_corruption
+def test_corruptions_draw_from_the_generator_they_need(case: Case) -> None:
+    images, labels = batch(40)
+    mask = some_bad(40, 20)
+    if case.corruption.needs_generator:
+        with pytest.raises(ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"):
+            case.corruption(images, labels, mask)
+        a, b = (case.corruption(images, labels, mask, generator=stream(seed, "corruption")) for seed in (0, 1))
+        assert not (torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]))
+    else:
+        case.corruption(images, labels, mask)
+
+
+BAD_BATCHES: list[tuple[object, object, object, str]] = [
+    (torch.zeros(4, 1, 5, 5, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.bool),
+     r"`images` must be floating, on the scale \[0, 1\] \(divide bytes by 255 first\), got torch\.uint8\."),
+    (torch.zeros(4, 5, 5), torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.bool),
+     r"`images` must have shape \[N, C, H, W\], none of it zero, got \(4, 5, 5\)\."),
+    (None, torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.bool),
+     r"`images` must be a floating tensor \[N, C, H, W\], got NoneType\."),
+    (torch.zeros(4, 1, 5, 5), torch.zeros(4), torch.ones(4, dtype=torch.bool),
+     r"`labels` must be an int64 tensor \[4\], one class an image, got torch\.float32 \[4\]\."),
+    (torch.zeros(4, 1, 5, 5), torch.zeros(3, dtype=torch.int64), torch.ones(4, dtype=torch.bool),
+     r"`labels` must be an int64 tensor \[4\], one class an image, got torch\.int64 \[3\]\."),
+    (torch.zeros(4, 1, 5, 5), torch.zeros(4, dtype=torch.int64), torch.ones(3, dtype=torch.bool),
+     r"`mask` must be a bool tensor \[4\], one entry a sample, got torch\.bool \[3\]\."),
+]  # fmt: skip
+
+
+@every_corruption
+@pytest.mark.parametrize(("images", "labels", "mask", "message"), BAD_BATCHES)
+def test_wrong_batches_are_refused(case: Case, images: Tensor, labels: Tensor, mask: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        case.corruption(images, labels, mask, generator=stream(0, "corruption"))

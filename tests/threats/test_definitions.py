@@ -1,0 +1,317 @@
+"""Every threat against its definition, computed another way."""
+
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from holdfast.seeds import stream
+from holdfast.threats import (
+    AdditiveNoise,
+    Attack,
+    Backdoor,
+    BitFlips,
+    Blur,
+    Collapse,
+    GaussianNoise,
+    Hijack,
+    HijackAndLie,
+    InnerProduct,
+    LabelFlip,
+    LazyRows,
+    LittleIsEnough,
+    Mimic,
+    MinMax,
+    MinSum,
+    NonFinite,
+    RandomLabels,
+    RandomRows,
+    SaltAndPepper,
+    ScaledFlip,
+    Shadow,
+    SignFlip,
+    TargetLabel,
+    ZeroRows,
+)
+from holdfast.threats._scene import State
+from tests.oracle import attacks as oracle
+from tests.samples import common, gaussian
+from tests.threats.cases import batch, some_bad
+
+N, D, N_BAD = 11, 17, 4
+MASK = some_bad(N, N_BAD)
+ROWS = gaussian(N, D)
+HONEST = ROWS[~MASK]
+directions = pytest.mark.parametrize("direction", ["unit", "sign", "std"])
+Direction = Literal["unit", "sign", "std"]
+
+
+def sent(attack: Attack, rows: Tensor = ROWS, state: State = None) -> Tensor:
+    """[n_bad, d] what the bad rows send, in float64."""
+    return attack(rows, MASK, generator=stream(0, "attack"), state=state)[MASK].double()
+
+
+def close(got: Tensor, wanted: Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(got.double(), wanted.double().expand_as(got), rtol=tolerance, atol=tolerance)
+
+
+def test_flips_and_nothing() -> None:
+    close(sent(SignFlip()), -ROWS[MASK], 0)
+    close(sent(ScaledFlip()), -100 * ROWS[MASK], 1e-6)
+    close(sent(ScaledFlip(factor=5.0)), -5 * ROWS[MASK], 1e-6)
+    close(sent(ZeroRows()), torch.zeros(N_BAD, D), 0)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_not_finite(value: Literal["nan", "inf", "-inf"]) -> None:
+    got = sent(NonFinite(value=value))
+    assert bool(got.isnan().all()) if value == "nan" else bool((got == float(value)).all())
+
+
+@pytest.mark.parametrize(("attack", "centre", "deviation"), [
+    (AdditiveNoise(), 3.0, 10.0), (AdditiveNoise(deviation=0.5), 3.0, 0.5), (RandomRows(), 0.0, 200.0), (RandomRows(deviation=2.0), 0.0, 2.0),
+])  # fmt: skip
+def test_noise_has_its_mean_and_deviation(attack: Attack, centre: float, deviation: float) -> None:
+    """Within five standard errors, over 40,000 entries; half of the entries are within 0.6745 deviations, as for a normal law."""
+    rows, mask = torch.full((4, 10_000), 3.0), torch.ones(4, dtype=torch.bool)
+    got = (attack(rows, mask, generator=stream(0, "noise")).double() - centre) / deviation
+    assert abs(float(got.mean())) < 5 / 200
+    assert abs(float(got.std()) - 1) < 5 / 200 / 2**0.5
+    assert abs(float((got.abs() < 0.6745).double().mean()) - 0.5) < 5 * 0.5 / 200
+    assert len(set(got.flatten().tolist())) > 39_000  # every entry has noise of its own
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [
+    (torch.float32, (22, 29, 30, 31)), (torch.float32, (0,)), (torch.float32, (31,)), (torch.float64, (22, 29, 30, 31)),
+    (torch.float64, (62, 63)), (torch.float64, (0, 51)), (torch.float16, (15,)), (torch.float16, (3, 9, 14)),
+])  # fmt: skip
+def test_bits_are_flipped_exactly(dtype: torch.dtype, bits: tuple[int, ...]) -> None:
+    special = torch.tensor([0.0, -0.0, 1.0, -1.5, 2.0**-14, 6e-8, 60000.0, float("inf"), 2.0**-10], dtype=dtype)
+    rows = torch.cat([ROWS.to(dtype), special.expand(N, -1)], dim=1)
+    got = BitFlips(bits=bits)(rows, MASK)[MASK]
+    wanted = [[oracle.flip_bits(value, bits, dtype) for value in row] for row in rows[MASK].tolist()]
+    # Through float64 and back is exact, NaN apart.
+    torch.testing.assert_close(got, torch.tensor(wanted, dtype=torch.float64).to(dtype), rtol=0, atol=0, equal_nan=True)
+    twice = BitFlips(bits=bits)(got, torch.ones(N_BAD, dtype=torch.bool))
+    assert torch.equal(twice.view(torch.uint8), rows[MASK].view(torch.uint8))
+
+
+def test_bfloat16_is_the_upper_half_of_float32() -> None:
+    rows = ROWS.to(torch.bfloat16)
+    got = BitFlips(bits=(6, 13, 15))(rows, MASK)
+    assert torch.equal(got.float(), BitFlips(bits=(22, 29, 31))(rows.float(), MASK))
+
+
+def test_a_share_of_the_entries_is_flipped() -> None:
+    rows, mask = torch.ones(4, 10_000), torch.tensor([True, True, False, True])
+    got = BitFlips(bits=(31,), fraction=0.3)(rows, mask, generator=stream(0, "bits"))
+    assert bool((got.abs() == 1).all())
+    share = (got[mask] < 0).double().mean(1)
+    assert bool(((share - 0.3).abs() < 5 * (0.3 * 0.7 / 10_000) ** 0.5).all())
+    assert not torch.equal(got[0], got[1])
+
+
+def test_lazy_rows_send_what_they_had() -> None:
+    attack, earlier = LazyRows(), gaussian(N, D, seed=5)
+    close(sent(attack), torch.zeros(N_BAD, D), 0)
+    state = attack.learn(earlier, MASK)
+    close(sent(attack, state=state), earlier[MASK], 0)
+    earlier.zero_()  # the state is a copy
+    assert state is not None
+    assert bool((state != 0).all())
+
+
+@pytest.mark.parametrize("z", [0.0, 0.7, 1.5])
+def test_little_is_enough(z: float) -> None:
+    close(sent(LittleIsEnough(z=z)), oracle.little_is_enough(HONEST, z))
+
+
+@given(st.integers(3, 60), st.data())
+def test_how_little_is_enough(n: int, data: st.DataObject) -> None:
+    n_bad = data.draw(st.integers(0, n // 2))
+    assert LittleIsEnough().deviations(n, n_bad) == pytest.approx(oracle.little_is_enough_z(n, n_bad), abs=1e-9)
+
+
+def test_little_is_enough_where_its_formula_is_not() -> None:
+    """A majority counts as if it needed one supporter: z is finite and does not fall as more rows are bad."""
+    values = [LittleIsEnough().deviations(20, n_bad) for n_bad in range(2, 11)]
+    assert values == sorted(values)
+    assert LittleIsEnough().deviations(20, 12) == pytest.approx(1.1503494)  # the normal quantile of 7/8
+
+    assert LittleIsEnough().deviations(2, 1) == 0.0
+    one_honest = torch.tensor([True, False, True])
+    assert torch.equal(LittleIsEnough()(ROWS[:3], one_honest), ROWS[1].expand(3, D))
+
+
+@pytest.mark.parametrize("factor", [0.1, 2.0, 100.0])
+def test_inner_product(factor: float) -> None:
+    close(sent(InnerProduct(factor=factor)), -factor * HONEST.double().mean(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_collapse(dtype: torch.dtype) -> None:
+    rows = common(N, D, 100.0, dtype=dtype)
+    got = Collapse()(rows, MASK)
+    assert float(got.double().mean(0).abs().max()) <= 10 * torch.finfo(dtype).eps * float(got.abs().max())
+    close(got[MASK], -rows[~MASK].double().sum(0) / N_BAD)
+
+
+@directions
+@pytest.mark.parametrize("ratio", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("seed", range(3))
+def test_min_max(direction: Direction, ratio: float, seed: int) -> None:
+    rows = common(N, D, ratio, seed, torch.float64)
+    honest = rows[~MASK]
+    close(sent(MinMax(direction=direction), rows), oracle.min_max(honest, direction), 1e-7)
+    close(sent(MinMax(direction=direction), rows.float()), oracle.min_max(honest, direction), 1e-4 * max(1.0, ratio))
+
+
+@directions
+@pytest.mark.parametrize("ratio", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("seed", range(3))
+def test_min_sum(direction: Direction, ratio: float, seed: int) -> None:
+    rows = common(N, D, ratio, seed, torch.float64)
+    honest = rows[~MASK]
+    close(sent(MinSum(direction=direction), rows), oracle.min_sum(honest, direction), 1e-6)
+    close(sent(MinSum(direction=direction), rows.float()), oracle.min_sum(honest, direction), 1e-4 * max(1.0, ratio))
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.sampled_from(["unit", "sign", "std"]), st.integers(0, 100))
+def test_min_max_stays_within_its_bound_and_reaches_it(n_honest: int, d: int, direction: Direction, seed: int) -> None:
+    rows = gaussian(n_honest + 2, d, seed)
+    mask = some_bad(n_honest + 2, 2, seed)
+    bad, honest = MinMax(direction=direction)(rows, mask)[mask][0].double(), rows[~mask].double()
+    bound = float(torch.cdist(honest, honest, compute_mode="donot_use_mm_for_euclid_dist").max())
+    farthest = float((honest - bad).norm(dim=1).max())
+    assert farthest == pytest.approx(bound, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("attack", [MinMax(), MinMax(direction="std"), MinSum(direction="sign"), MinSum()], ids=repr)
+def test_where_there_is_no_way_to_go(attack: Attack) -> None:
+    """Equal honest rows, or rows of zeros: the bad ones equal them."""
+    for value in (0.0, 2.5):
+        close(sent(attack, torch.full((N, D), value)), torch.full((N_BAD, D), value), 0)
+
+
+def test_mimic_learns_the_direction_in_which_honest_rows_differ() -> None:
+    """Against covariance matrices; and the state leaves noise behind, towards the one direction that lasts."""
+    axis = gaussian(1, D, 99)[0]
+    axis /= axis.norm()
+    strength = torch.linspace(-3, 3, N)
+    steps = [gaussian(N, D, seed) + strength[:, None] * axis for seed in range(12)]
+    state: State = None
+    for rows in steps:
+        state = Mimic().learn(rows, MASK, state)
+    assert state is not None
+    wanted = oracle.mimic_direction([rows[~MASK] for rows in steps])
+    close(state, wanted, 1e-4)
+    assert abs(float(state @ axis / state.norm())) > 0.9
+    rows = gaussian(N, D, 50) + strength[:, None] * axis
+    honest = rows[~MASK]
+    copied = honest[int((honest.double() @ wanted).argmax())]
+    close(sent(Mimic(), rows, state), copied, 0)
+    first = honest - honest.mean(0)
+    longest = first[int(first.norm(dim=1).argmax())]
+    close(sent(Mimic(), rows), honest[int((honest @ longest).argmax())], 0)
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_shadow(fraction: float, seed: int) -> None:
+    rows = gaussian(N, D, seed, torch.float64) * torch.logspace(-3, 1, D, dtype=torch.float64)
+    close(sent(Shadow(fraction=fraction), rows), oracle.shadow(rows[~MASK], N_BAD, fraction), 1e-9)
+    memory = gaussian(1, D, seed + 1, torch.float64)[0]
+    wanted = oracle.shadow(rows[~MASK] + memory, N_BAD, fraction) - memory
+    close(sent(Shadow(fraction=fraction), rows, memory), wanted, 1e-9)
+
+
+@pytest.mark.parametrize("n_columns", [1, 5, 200])
+def test_hijack(n_columns: int) -> None:
+    close(sent(Hijack(n_columns=n_columns)), oracle.hijack(HONEST, n_columns, 1e4), 1e-6)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.4, 0.5])
+def test_hijack_and_lie(fraction: float) -> None:
+    got = sent(HijackAndLie(fraction=fraction, size=1e6, lie=50.0))
+    close(got, oracle.hijack_and_lie(HONEST, N_BAD, fraction, 1e6, 50.0), 1e-4)
+
+
+IMAGES, LABELS = batch(200, channels=3)
+BAD = some_bad(200, 150)
+
+
+def test_gaussian_noise_is_not_clamped() -> None:
+    got, _ = GaussianNoise()(IMAGES, LABELS, BAD, generator=stream(0, "noise"))
+    noise = ((got - IMAGES)[BAD] / 10).double()
+    assert abs(float(noise.mean())) < 5 / noise.numel() ** 0.5
+    assert abs(float(noise.std()) - 1) < 5 / (2 * noise.numel()) ** 0.5
+    assert float(got.max()) > 20
+
+
+@pytest.mark.parametrize("fraction", [0.9, 0.25, 1.0])
+def test_salt_and_pepper(fraction: float) -> None:
+    got, _ = SaltAndPepper(fraction=fraction)(IMAGES, LABELS, BAD, generator=stream(0, "salt"))
+    black, white = got[BAD] == 0, got[BAD] == 1
+    assert torch.equal((black | white), got[BAD] != IMAGES[BAD])
+    assert bool((black == black[:, :1]).all())  # all channels together
+    assert bool((white == white[:, :1]).all())
+    n = black[:, 0].numel()
+    for share in (black, white):
+        wanted = fraction / 2
+        assert abs(float(share[:, 0].double().mean()) - wanted) < 5 * (wanted * (1 - wanted) / n) ** 0.5
+
+
+@pytest.mark.parametrize(("sigma", "height", "width"), [(0.7, 8, 8), (1.5, 7, 10), (5.0, 6, 9), (5.0, 1, 5), (20.0, 4, 4)])
+def test_blur(sigma: float, height: int, width: int) -> None:
+    images = torch.rand(2, 2, height, width, generator=stream(0, "images"))
+    got, _ = Blur(sigma=sigma)(images, torch.zeros(2, dtype=torch.int64), torch.tensor([True, True]))
+    for i in range(2):
+        for channel in range(2):
+            close(got[i, channel], oracle.blur(images[i, channel], sigma))
+
+
+def test_labels() -> None:
+    assert set(TargetLabel()(IMAGES, LABELS, BAD)[1][BAD].tolist()) == {8}
+    flipped = LabelFlip()(IMAGES, LABELS, BAD)[1]
+    assert flipped[BAD].tolist() == [9 - label for label in LABELS[BAD].tolist()]
+    three = LABELS % 3
+    assert LabelFlip(n_classes=3)(IMAGES, three, BAD)[1][BAD].tolist() == [2 - label for label in three[BAD].tolist()]
+
+
+def test_random_labels_are_uniform_over_all_classes() -> None:
+    n = 20_000
+    images, labels = torch.zeros(n, 1, 1, 1), torch.full((n,), 4)
+    drawn = RandomLabels()(images, labels, torch.ones(n, dtype=torch.bool), generator=stream(0, "labels"))[1]
+    shares = torch.bincount(drawn, minlength=10).double() / n
+    assert shares.shape == (10,)
+    assert bool(((shares - 0.1).abs() < 5 * (0.09 / n) ** 0.5).all())
+
+
+def test_backdoor() -> None:
+    got, labels = Backdoor(target=7, size=2, value=0.95)(IMAGES, LABELS, BAD)
+    assert bool((got[BAD][:, :, -2:, -2:] == 0.95).all())
+    outside = torch.ones(9, 9, dtype=torch.bool)
+    outside[-2:, -2:] = False
+    assert torch.equal(got[..., outside], IMAGES[..., outside])
+    assert set(labels[BAD].tolist()) == {7}
+
+
+def test_success_rate_counts_images_of_other_classes() -> None:
+    backdoor = Backdoor(target=7, size=2, value=0.95)
+
+    def sees_the_trigger(images: Tensor) -> Tensor:
+        """The target class, but for images whose first pixel is dark."""
+        stamped = (images[:, 0, -1, -1] == 0.95) & (images[:, 0, 0, 0] > 0.3)
+        return torch.where(stamped, 7, 1)
+
+    others = LABELS != 7
+    wanted = float((IMAGES[others][:, 0, 0, 0] > 0.3).double().mean())
+    assert 0.5 < wanted < 0.9
+    assert backdoor.success_rate(sees_the_trigger, IMAGES, LABELS) == pytest.approx(wanted)
+    as_scores = torch.eye(10)
+    assert backdoor.success_rate(lambda images: as_scores[sees_the_trigger(images)], IMAGES, LABELS) == pytest.approx(wanted)
+    assert backdoor.success_rate(lambda images: torch.full((len(images),), 3), IMAGES, LABELS) == 0.0
+    assert backdoor.success_rate(lambda images: torch.full((len(images),), 7), IMAGES, LABELS) == 1.0

@@ -1,0 +1,120 @@
+"""A small real training under threat: softmax regression on the slice of Fashion-MNIST, 20 rows of 32 images, who is bad drawn anew."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn.functional import avg_pool2d, cross_entropy
+
+from holdfast.lab.data import fashion_mnist_slice
+from holdfast.seeds import stream
+from holdfast.threats import Attack, Cast, Corruption, rows_to_samples
+from holdfast.threats._scene import State
+
+N_ROWS, BATCH, LR = 20, 32, 0.1
+MEAN, DEVIATION = 0.286, 0.353  # of the pixels
+D = 1970
+
+Step = Callable[..., Tensor]
+"""From the rows [n, d] that arrive (and, where one is trusted, a `reference` gradient) to the direction [d]."""
+
+
+@dataclass
+class Result:
+    """What a training left: the parameters, test accuracy in percent over the last quarter of the steps, and for each step the honest mean and the direction."""
+
+    parameters: Tensor
+    accuracy: float
+    honest: list[Tensor] = field(default_factory=list)
+    directions: list[Tensor] = field(default_factory=list)
+
+    @property
+    def along(self) -> float:
+        """The median over steps of the direction's part along the honest mean; 1 if it is that mean."""
+        parts = [float(step @ mean / mean.square().sum()) for step, mean in zip(self.directions, self.honest, strict=True)]
+        return sorted(parts)[len(parts) // 2]
+
+    @property
+    def away(self) -> float:
+        """The median over steps of the direction's distance from the honest mean, in lengths of that mean."""
+        parts = [float((step - mean).norm() / mean.norm()) for step, mean in zip(self.directions, self.honest, strict=True)]
+        return sorted(parts)[len(parts) // 2]
+
+
+@cache
+def images(split: str) -> tuple[Tensor, Tensor]:
+    """[N, 1, 14, 14] on image scale, half as large as the originals (to be quick), and labels."""
+    data = fashion_mnist_slice("train" if split == "train" else "test")
+    return avg_pool2d(data.scaled().view(-1, 1, 28, 28), 2), data.labels
+
+
+def logits(parameters: Tensor, pixels: Tensor) -> Tensor:
+    """[..., 10] of images [..., 1, 14, 14] on image scale."""
+    flat = ((pixels - MEAN) / DEVIATION).flatten(-3)
+    return flat @ parameters[:-10].view(196, 10) + parameters[-10:]
+
+
+def loss(parameters: Tensor, pixels: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(logits(parameters, pixels), labels)
+
+
+row_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+
+
+def train(
+    step: Step,
+    threat: Attack | Corruption | None = None,
+    *,
+    bad_fraction: float = 0.4,
+    by_sample: bool = False,
+    sorted_by_class: bool = False,
+    trusted: bool = False,
+    n_steps: int = 60,
+    seed: int = 0,
+) -> Result:
+    """Plain SGD. Corruptions hit whole rows, or, `by_sample`, as many samples of all rows. With `sorted_by_class`, row i sees two
+    classes alone. With `trusted`, the step gets the gradient of 128 images that nobody touched.
+    """
+    pixels, labels = images("train")
+    draws, threats = stream(seed, "batches"), stream(seed, "threats")
+    cast = Cast(fraction=bad_fraction)
+    mask: Tensor | None = None
+    state: State = None
+    parameters = torch.zeros(D)
+    result = Result(parameters, 0.0)
+    pools = [torch.nonzero((labels == i % 10) | (labels == (i + 1) % 10))[:, 0] for i in range(N_ROWS)]
+    accuracies = []
+    for t in range(n_steps):
+        batch = torch.randint(0, len(labels), (N_ROWS, BATCH), generator=draws)
+        if sorted_by_class:
+            batch = torch.stack([pool[row % len(pool)] for pool, row in zip(pools, batch, strict=True)])
+        x, y = pixels[batch], labels[batch]
+        mask = cast.draw(N_ROWS, generator=threats, previous=mask)
+        clean = row_gradients(parameters, x, y)
+        rows = clean
+        if isinstance(threat, Corruption):
+            samples = cast.draw(N_ROWS * BATCH, generator=threats) if by_sample else rows_to_samples(mask, N_ROWS * BATCH)
+            x, y = threat(x.flatten(0, 1), y.flatten(), samples, generator=threats)
+            rows = row_gradients(parameters, x.view(N_ROWS, BATCH, 1, 14, 14), y.view(N_ROWS, BATCH))
+        if isinstance(threat, Attack):
+            rows = threat(clean, mask, generator=threats, state=state)
+            state = threat.learn(clean, mask, state)
+        clue = torch.randint(0, len(labels), (128,), generator=draws)
+        known = {"reference": grad(loss)(parameters, pixels[clue], labels[clue])} if trusted else {}
+        direction = step(rows, **known)
+        result.honest.append(clean[~mask].mean(0))
+        result.directions.append(direction)
+        parameters = parameters - LR * direction
+        if 4 * (t + 1) >= 3 * n_steps and (n_steps - 1 - t) % 4 == 0:
+            accuracies.append(accuracy(parameters))
+    result.parameters, result.accuracy = parameters, sum(accuracies) / len(accuracies)
+    return result
+
+
+def accuracy(parameters: Tensor) -> float:
+    """Percent of the test images."""
+    pixels, labels = images("test")
+    return 100 * float((logits(parameters, pixels).argmax(1) == labels).double().mean())
