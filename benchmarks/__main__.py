@@ -9,13 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import bgmd, core
+from benchmarks import bgmd, core, training
 from benchmarks.core import Table
 from benchmarks.machine import describe
 
 FOLDER = Path(__file__).parent.parent / "docs" / "benchmarks"
 
-PAGES: dict[str, ModuleType] = {"core": core, "bgmd": bgmd}
+PAGES: dict[str, ModuleType] = {"core": core, "bgmd": bgmd, "training": training}
 """Each page has a module with TITLE, TABLES, BARS and `bars`; `draw`, if it has one, makes its figures."""
 
 

@@ -1,6 +1,8 @@
 """Peak memory of a call beyond what stood before it, as the kernel counts it (Linux)."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,3 +24,17 @@ def extra_bytes(call: Callable[[], object]) -> int:
     peak = _status("VmHWM")
     del result
     return max(0, peak - before)
+
+
+def fresh_peak_bytes(module: str, function: str, *arguments: str) -> int:
+    """The most bytes that a new process holds which calls three times what `function(*arguments)` of `module` returns."""
+    call = ", ".join(repr(argument) for argument in arguments)
+    code = (
+        f"from {module} import {function}\n"
+        "from benchmarks.peak_memory import _status\n"
+        f"step = {function}({call})\n"
+        "for _ in range(3): step()\n"
+        'print(_status("VmHWM"))\n'
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(done.stdout)

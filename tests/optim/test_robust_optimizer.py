@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer, lr_scheduler
 
 from holdfast import RobustStep, bgmd
-from holdfast.aggregators import CenteredClipping, GeometricMedian, Mean
+from holdfast.aggregators import Bucketing, CenteredClipping, GeometricMedian, Mean
 from holdfast.errors import NonFiniteRowsError
 from holdfast.memory import RobustMemory
-from holdfast.optim import RobustOptimizer
+from holdfast.optim import RobustOptimizer, robust_backward
 from holdfast.seeds import stream
 from holdfast.selectors import NormSampling
 from holdfast.sources import MicroBatches
@@ -289,7 +289,7 @@ def test_a_failed_load_changes_nothing() -> None:
     ("run", "message"),
     [
         (lambda o: RobustOptimizer(o.param_groups, o.robust_step), r"`optimizer` must be an Optimizer, got list\."),
-        (lambda o: RobustOptimizer(o.optimizer, GeometricMedian()), r"`step` must be a RobustStep, got GeometricMedian\."),
+        (lambda o: RobustOptimizer(o.optimizer, GeometricMedian()), r"`step` must be a RobustStep, got GeometricMedian\."),  # type: ignore[arg-type]
         (lambda o: o.step(torch.zeros(3, 2)), r"`rows` must carry a layout \(sources, .* make such rows\), got Tensor\."),
         (lambda o: o.step(MicroBatches(network(), cross_entropy, n_rows=5)(*next(batches(1)))), r"`rows` must be of parameters that the optimizer holds, got '0.weight', which"),
         (lambda o: o.load_state_dict(o.optimizer.state_dict()), r"`state_dict` must hold 'robust_step' \(a plain optimizer's state goes to `.optimizer.load_state_dict`\)"),
@@ -309,3 +309,57 @@ def test_steps_within_autocast_are_as_exact_as_outside() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(step()(rows, lr=0.1).direction, outside)
         assert torch.equal(GeometricMedian()(rows), RobustStep(GeometricMedian())(rows).direction)
+
+
+def test_a_scaler_that_is_switched_off_is_no_scaler() -> None:
+    model = network()
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), step())
+    source = MicroBatches(model, cross_entropy, n_rows=5, scaler=scaler)
+    x, y = next(batches(1))
+    with pytest.raises(NonFiniteRowsError):
+        optimizer.backward(source(torch.full_like(x, torch.nan), y), scaler=scaler)
+    optimizer.backward(source(x, y), scaler=scaler)
+    scaler.step(optimizer)
+    scaler.update()
+    twin = network()
+    plain = RobustOptimizer(torch.optim.SGD(twin.parameters(), lr=0.1), step())
+    plain.step(MicroBatches(twin, cross_entropy, n_rows=5)(x, y))
+    assert torch.equal(parameters_of(model), parameters_of(twin))
+
+
+def test_a_scaler_belongs_to_backward() -> None:
+    _, optimizer, scaler, source = scaled(overflow=False)
+    with pytest.raises(TypeError, match="scaler"):
+        optimizer.step(source(*next(batches(1))), scaler=scaler)  # type: ignore[call-arg]
+
+
+def test_a_copy_after_a_scheduler_was_attached_steps_itself() -> None:
+    model = network()
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), RobustStep(Mean()))
+    lr_scheduler.StepLR(optimizer, 1)
+    assert "step" not in optimizer.__getstate__()
+    assert "step" in vars(optimizer)
+
+
+def test_groups_can_be_replaced() -> None:
+    model = network()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = RobustOptimizer(inner, step())
+    optimizer.param_groups = [dict(inner.param_groups[0], lr=0.0)]
+    assert inner.param_groups[0]["lr"] == 0.0
+
+
+def test_lbfgs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`optimizer` must be one whose step needs no closure, .* got LBFGS\."):
+        RobustOptimizer(torch.optim.LBFGS(network().parameters()), step())
+
+
+def test_a_random_rule_needs_a_generator_in_robust_backward() -> None:
+    model, (x, y) = network(), next(batches(1))
+    rule = Bucketing(bucket_size=2, aggregator=GeometricMedian())
+    with pytest.raises(ValueError, match=r"`generator` must be given to Bucketing"):
+        robust_backward(model, cross_entropy, x, y, aggregator=rule)
+    generator = stream(0, "buckets")
+    found = [robust_backward(model, cross_entropy, x, y, aggregator=rule, generator=generator).direction for _ in range(2)]
+    assert not torch.equal(found[0], found[1])

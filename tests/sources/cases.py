@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -79,10 +80,10 @@ def frozen() -> nn.Module:
 
 
 def evaluated_batch_norm() -> nn.Module:
-    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model: Any = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     model[1].running_mean.add_(0.3)
     model[1].eval()
-    return model
+    return cast(nn.Module, model)
 
 
 class Tied(nn.Module):

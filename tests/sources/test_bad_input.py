@@ -43,7 +43,7 @@ def mixed_dtypes() -> nn.Module:
         (lambda: source(reduction="median"), r"`reduction` must be that of the loss, 'mean', got 'median'\."),
         (lambda: MicroBatches(MODEL, torch.dist, n_rows=2, reduction="median"), r"`reduction` must be 'mean' or 'sum', got 'median'\."),  # type: ignore[arg-type]
         (lambda: MicroBatches(MODEL, nn.MSELoss(reduction="none"), n_rows=2)(X, Y), r"`loss_fn` must return a scalar \(reduction='mean' or 'sum'\), got shape \(4, 1\)\."),
-        (lambda: MicroBatches(MODEL, lambda *_: 1.0, n_rows=2)(X, Y), r"`loss_fn` must return a floating tensor, got float\."),  # type: ignore[arg-type, return-value]
+        (lambda: MicroBatches(MODEL, lambda *_: 1.0, n_rows=2)(X, Y), r"`loss_fn` must return a floating tensor, got float\."),  # type: ignore[arg-type]
         (lambda: MicroBatches(MODEL, lambda *_: torch.tensor(1), n_rows=2)(X, Y), r"`loss_fn` must return a floating tensor, got torch.int64\."),
         (lambda: MicroBatches(MODEL, lambda *_: torch.tensor(1.0), n_rows=2)(X, Y), r"`loss_fn` must depend on the model's trainable parameters, got a loss without a graph\."),
         (lambda: LayerGrams(MODEL, lambda *_: torch.tensor(1.0))(X, Y), r"`loss_fn` must depend on the model's trainable parameters, got a loss without a graph\."),
@@ -80,7 +80,9 @@ def test_a_loss_that_is_not_finite_is_refused_and_nothing_has_changed() -> None:
     step.backward(batches(torch.randn(8, 3), torch.randn(8, 1)), lr=0.1)
     memory, parameters = step.state_dict(), [parameter.clone() for parameter in model.parameters()]
     gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
-    with pytest.raises(NonFiniteRowsError, match="`loss_fn` must be finite for at least half of the rows, got 4 of 4 with NaN or inf"):
+    with pytest.raises(
+        NonFiniteRowsError, match="`loss_fn` must be finite for at least half of the rows, got 4 of 4 with NaN or inf"
+    ):
         step.backward(batches(torch.randn(8, 3), torch.full((8, 1), torch.nan)), lr=0.1)
     assert torch.equal(step.state_dict()["memory"], memory["memory"])
     assert torch.equal(step.state_dict()["generator"], memory["generator"])

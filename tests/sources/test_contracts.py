@@ -42,9 +42,7 @@ SOURCES: list[tuple[Make, Case]] = [
     for case in CASES
     if make is not layer_grams or case.layer_by_layer
 ]
-every_source = pytest.mark.parametrize(
-    ("make", "case"), SOURCES, ids=[f"{make.__name__}-{case.name}" for make, case in SOURCES]
-)
+every_source = pytest.mark.parametrize(("make", "case"), SOURCES, ids=[f"{make.__name__}-{case.name}" for make, case in SOURCES])
 
 
 def matrix(rows: Rows) -> Tensor:
@@ -114,7 +112,9 @@ def test_rows_keep_the_dtype_of_the_parameters(make: Make) -> None:
     assert make(model, cross_entropy, 6)(x, y).dtype == torch.float64
 
 
-@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([torch.float32, torch.float64]))
+@given(
+    st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([torch.float32, torch.float64])
+)
 def test_every_shape(n_rows: int, n_each: int, n_in: int, n_out: int, dtype: torch.dtype) -> None:
     model = nn.Sequential(nn.Linear(n_in, 3), nn.Tanh(), nn.Linear(3, n_out)).to(dtype)
     x, y = torch.randn(n_rows * n_each, n_in, dtype=dtype), torch.randn(n_rows * n_each, n_out, dtype=dtype)

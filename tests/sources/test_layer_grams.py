@@ -49,7 +49,9 @@ def test_inner_products_are_those_of_an_independent_engine(case: Case) -> None:
     rows = LayerGrams(model, nn.CrossEntropyLoss())(x, y)
     engine = Engine(model, batch_dim=batch_dim)
     gramian = engine.compute_gramian(cross_entropy(model(x), y, reduction="none"))
-    torch.testing.assert_close(rows.products(torch.empty(0, rows.d)).float(), gramian, rtol=1e-3, atol=1e-5 * float(gramian.abs().max()))
+    torch.testing.assert_close(
+        rows.products(torch.empty(0, rows.d)).float(), gramian, rtol=1e-3, atol=1e-5 * float(gramian.abs().max())
+    )
 
 
 @layered
@@ -148,10 +150,10 @@ def test_no_matrix_of_rows_is_formed(monkeypatch: pytest.MonkeyPatch) -> None:
             sizes.extend(tensor.numel() for tensor in torch.utils._pytree.tree_leaves(found) if isinstance(tensor, Tensor))
             return found
 
-    with Watch():
+    with Watch():  # type: ignore[no-untyped-call]
         RobustStep(GeometricMedian()).backward(LayerGrams(model, cross_entropy)(x, y))
     assert max(sizes) < n_entries / 2
-    with Watch():
+    with Watch():  # type: ignore[no-untyped-call]
         PerSample(model, cross_entropy)(x, y)
     assert max(sizes) >= n_entries, "the watch sees what there is to see"
 
@@ -236,11 +238,19 @@ class Tied(nn.Module):
 @pytest.mark.parametrize(
     ("build", "shape", "message"),
     [
-        (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), (4, 3), r"BatchNorm1d '1', which mixes them in training mode"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
+            (4, 3),
+            r"BatchNorm1d '1', which mixes them in training mode",
+        ),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)).eval(), (4, 3), r"BatchNorm1d '1'"),
         (Twice, (4, 3), r"Linear 'layer', which is called more than once"),
         (lambda: Outside(called=True), (4, 3), r"Linear 'layer', which has a weight that is used outside it, too"),
-        (lambda: Outside(called=False), (4, 3), r"`model` must use parameters in the modules that own them, got 'layer.weight', used"),
+        (
+            lambda: Outside(called=False),
+            (4, 3),
+            r"`model` must use parameters in modules that take and return tensors with samples, got 'layer.weight'",
+        ),
         (Transposed, (4, 5, 3), r"Linear 'layer', which does not have the samples along the first dimension"),
         (Changed, (4, 3), r"Linear 'layer', which has an input that is changed in place later"),
         (Tied, (4, 3), r"Linear 'second', which shares its weight with 'first'"),

@@ -1,19 +1,28 @@
 from typing import Any
 
+import torch
 from torch import nn
 
+from holdfast._checks import failure
 from holdfast.aggregators import Aggregator
 from holdfast.robust_step import RobustStep, StepResult
 from holdfast.sources import LayerGrams, LossFunction
 
 
 def robust_backward(
-    model: nn.Module, loss_fn: LossFunction, inputs: Any, targets: Any = None, *, aggregator: Aggregator
+    model: nn.Module,
+    loss_fn: LossFunction,
+    inputs: Any,
+    targets: Any = None,
+    *,
+    aggregator: Aggregator,
+    generator: torch.Generator | None = None,
 ) -> StepResult:
     """Add the aggregate of the samples' gradients to `p.grad`, without ever forming the matrix of them.
 
     Stands in the place of `loss_fn(model(inputs), targets).backward()`, and is short for a step with that rule on the rows of
-    :class:`~holdfast.sources.LayerGrams`, which says what models it fits. The result holds every sample's weight, and which were rejected.
+    :class:`~holdfast.sources.LayerGrams`, which says what models it fits. In a loop, keep that source and a step instead: the source checks a model only
+    once. The result holds every sample's weight, and which were rejected.
 
     Args:
         model: the model.
@@ -21,9 +30,9 @@ def robust_backward(
         inputs: of the model, with samples along the first dimension.
         targets: of the loss, the same; None if the loss needs none.
         aggregator: any rule in Gram space, or a pipeline of such rules.
+        generator: source of random numbers, for rules that need one.
 
     Example:
-        >>> import torch
         >>> from holdfast.aggregators import GeometricMedian
         >>> model = nn.Linear(2, 1)
         >>> x, y = torch.randn(7, 2), torch.zeros(7, 1)
@@ -32,4 +41,6 @@ def robust_backward(
         >>> bool(model.weight.grad.norm() < 100)
         True
     """
-    return RobustStep(aggregator).backward(LayerGrams(model, loss_fn)(inputs, targets))
+    if generator is None and "generator" in aggregator.needs:
+        raise failure("generator", f"be given to {aggregator!r}", None)
+    return RobustStep(aggregator, generator=generator).backward(LayerGrams(model, loss_fn)(inputs, targets))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast._checks import check_instance, failure
+from holdfast._typing import Score
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows
 from holdfast.layout import Layout
@@ -56,6 +57,8 @@ class RobustOptimizer(Optimizer):
         # Not the base class's: parameters, groups and state belong to the optimizer inside.
         check_instance("optimizer", optimizer, Optimizer)
         check_instance("step", step, RobustStep)
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise failure("optimizer", "be one whose step needs no closure, because rows are made once a step", "LBFGS")
         self.optimizer = optimizer
         self.robust_step = step
         self.result: StepResult | None = None
@@ -69,10 +72,20 @@ class RobustOptimizer(Optimizer):
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":  # not there yet
             raise AttributeError(name)
-        return getattr(self.optimizer, name)  # groups, state, defaults, hooks
+        return getattr(self.optimizer, name)  # state, defaults, hooks
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of the optimizer inside."""
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.optimizer.param_groups = groups
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__.copy()
+        # A scheduler puts a `step` of its own on the object, which is bound to this very one.
+        return {name: value for name, value in self.__dict__.items() if name != "step"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -85,7 +98,15 @@ class RobustOptimizer(Optimizer):
         """Add parameters to the optimizer inside."""
         self.optimizer.add_param_group(param_group)
 
-    def backward(self, rows: Rows, *, scaler: torch.amp.GradScaler | None = None, **given: Any) -> StepResult | None:
+    def backward(
+        self,
+        rows: Rows,
+        *,
+        scaler: torch.amp.GradScaler | None = None,
+        row_weights: Tensor | None = None,
+        reference: Tensor | None = None,
+        score: Score | None = None,
+    ) -> StepResult | None:
         """Make the robust step and add its direction to `p.grad`.
 
         Args:
@@ -93,18 +114,21 @@ class RobustOptimizer(Optimizer):
             scaler: a gradient scaler, if the source has it, too. The direction is scaled like a gradient that it expects. If most rows
                 overflowed, the gradient is infinite, so that `scaler.step` skips the step as it does in any loop; the memory stays as it is, and
                 the result is None.
-            given: `row_weights`, `reference`, `score` for rules that take them.
+            row_weights: [n] how much each row counts, for rules that take it.
+            reference: [d] a trusted or previous direction, for rules that take it.
+            score: judges a direction on trusted data, for rules that take it.
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if not isinstance(layout, Layout):
             raise failure("rows", "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)", type(rows).__name__)
+        self._check_holds(layout)
         lr = self._lr(layout) if self.robust_step.memory.needs_lr else None
         self.result = None
-        if scaler is None:
-            self.result = self.robust_step.backward(rows, lr=lr, **given)
+        if scaler is None or not scaler.is_enabled():
+            self.result = self.robust_step.backward(rows, lr=lr, row_weights=row_weights, reference=reference, score=score)
             return self.result
         try:
-            self.result = self.robust_step(rows, lr=lr, **given)
+            self.result = self.robust_step(rows, lr=lr, row_weights=row_weights, reference=reference, score=score)
             scale = scaler.scale(torch.ones((), device=rows.device))
             direction = self.result.direction * scale.to(self.result.direction)
         except NonFiniteRowsError:
@@ -112,24 +136,39 @@ class RobustOptimizer(Optimizer):
         layout.write_gradient(direction)
         return self.result
 
-    def step(self, rows: Rows | None = None, closure: Callable[[], float] | None = None, **given: Any) -> None:  # type: ignore[override]
+    def step(  # type: ignore[override]
+        self,
+        rows: Rows | None = None,
+        closure: Callable[[], float] | None = None,
+        *,
+        row_weights: Tensor | None = None,
+        reference: Tensor | None = None,
+        score: Score | None = None,
+    ) -> None:
         """Make the robust step on the rows, if there are any, and then the optimizer's.
 
         Args:
             rows: rows that carry their layout; None if `p.grad` holds what it should, after :meth:`backward`.
             closure: handed to the optimizer inside.
-            given: `row_weights`, `reference`, `score` for rules that take them.
+            row_weights: as in :meth:`backward`.
+            reference: as in :meth:`backward`.
+            score: as in :meth:`backward`.
         """
         if rows is not None:
-            self.backward(rows, **given)
+            self.backward(rows, row_weights=row_weights, reference=reference, score=score)
         self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+
+    def _check_holds(self, layout: Layout) -> None:
+        held = {id(parameter) for group in self.param_groups for parameter in group["params"]}
+        unknown = [name for name, p in zip(layout.names, layout.parameters, strict=True) if id(p) not in held]
+        if unknown:
+            raise failure("rows", "be of parameters that the optimizer holds", f"{unknown[0]!r}, which it does not")
 
     def _lr(self, layout: Layout) -> float | Tensor:
         """The learning rate of the rows' columns: one number, or [d] where groups differ."""
-        rates = {id(p): float(group["lr"]) for group in self.optimizer.param_groups for p in group["params"]}
-        unknown = [name for name, p in zip(layout.names, layout.parameters, strict=True) if id(p) not in rates]
-        if unknown:
-            raise failure("rows", "be of parameters that the optimizer holds", f"{unknown[0]!r}, which it does not")
+        if not all("lr" in group for group in self.param_groups):
+            raise failure("optimizer", f"have a learning rate in every group, which {self.robust_step.memory!r} needs", "none")
+        rates = {id(p): float(group["lr"]) for group in self.param_groups for p in group["params"]}
         found = [rates[id(parameter)] for parameter in layout.parameters]
         if len(set(found)) == 1:
             return found[0]

@@ -1,3 +1,4 @@
+import weakref
 from typing import Any, final
 
 import torch
@@ -6,7 +7,7 @@ from torch import Tensor, nn
 from holdfast._checks import check_count, failure
 from holdfast.geometry import DenseRows
 from holdfast.sources._buffers import Buffers
-from holdfast.sources._source import check_scaler, loss_scale, row_buffer, trainable
+from holdfast.sources._source import check_same_parameters, check_scaler, loss_scale, row_buffer, trainable, write_row
 
 
 @final
@@ -45,32 +46,33 @@ class Accumulated:
 
     def __init__(self, model: nn.Module, *, n_rows: int, scaler: torch.amp.GradScaler | None = None) -> None:
         self.layout = trainable(model)
+        self._model = model
         check_count("n_rows", n_rows, at_least=1)
-        check_scaler(scaler)
         self.n_rows = n_rows
-        self._scaler = scaler
+        self._scaler = check_scaler(scaler)
         self._rows: Tensor | None = None
         self._n_held = 0
         self._buffers = Buffers(model)
         self._has_begun = False
-        model.register_forward_pre_hook(self._before_forward)
+        handle = model.register_forward_pre_hook(_Watch(self))
+        weakref.finalize(self, handle.remove)
 
     def __call__(self) -> DenseRows | None:
         """Take the gradient of the last backward pass; the rows, if there are `n_rows` of them now."""
+        check_same_parameters(self._model, self.layout)
         gradients = [parameter.grad for parameter in self.layout.parameters]
         if all(gradient is None for gradient in gradients):
             raise failure("model", "have gradients: call `backward()` before each call", "none")
         self._rows = row_buffer(self._rows, self.n_rows, self.layout)
         row = self._rows[self._n_held]
-        for piece, gradient in zip(self.layout.split(row), gradients, strict=True):
-            if gradient is None:
-                piece.zero_()
-            else:
-                piece.copy_(gradient)
-        row.mul_(1.0 / loss_scale(self._scaler, row))
+        write_row(self.layout, gradients, row)
+        if self._scaler is not None:
+            row.mul_(1.0 / loss_scale(self._scaler, row))
+        if not self._has_begun:  # no forward pass in training mode was seen, so that no buffer was changed
+            self._begin()
+        self._buffers.end_row()
         for parameter in self.layout.parameters:
             parameter.grad = None
-        self._buffers.end_row()
         self._n_held = (self._n_held + 1) % self.n_rows
         if self._n_held:
             return None
@@ -78,7 +80,21 @@ class Accumulated:
         self._has_begun = False
         return self.layout.rows(self._rows)
 
-    def _before_forward(self, model: nn.Module, _: Any) -> None:
-        if not self._has_begun and model.training:
-            self._buffers.begin()
-            self._has_begun = True
+    def _begin(self) -> None:
+        self._buffers.begin()
+        self._has_begun = True
+
+
+class _Watch:
+    """Tells a source, as long as it lives, of the forward passes that may change buffers. Copies of a model have no source."""
+
+    def __init__(self, source: Accumulated | None) -> None:
+        self._source = None if source is None else weakref.ref(source)
+
+    def __call__(self, model: nn.Module, _: Any) -> None:
+        source = None if self._source is None else self._source()
+        if source is not None and not source._has_begun and model.training and torch.is_grad_enabled():
+            source._begin()
+
+    def __reduce__(self) -> tuple[type["_Watch"], tuple[None]]:
+        return _Watch, (None,)

@@ -1,8 +1,9 @@
-"""Batches: a tensor, or tensors in a tuple, a list or a mapping, with the samples along their first dimension."""
+"""Batches: a tensor, or tensors in tuples, lists and mappings, with the samples along their first dimension."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from holdfast._checks import failure
@@ -22,13 +23,15 @@ def tensors_of(batch: Any) -> Iterator[Tensor]:
 
 
 def map_tensors(function: Callable[[Tensor], Any], batch: Any) -> Any:
-    """The batch with `function` applied to each of its tensors that hold samples."""
+    """The batch with `function` applied to each of its tensors that hold samples; mappings become dictionaries."""
     if isinstance(batch, Tensor):
         return function(batch) if batch.ndim else batch
     if isinstance(batch, Mapping):
         return {key: map_tensors(function, value) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_tensors(function, value) for value in batch))
     if isinstance(batch, (tuple, list)):
-        return tuple(map_tensors(function, value) for value in batch)
+        return type(batch)(map_tensors(function, value) for value in batch)
     return batch
 
 
@@ -51,9 +54,14 @@ def slices(batch: Any, n_rows: int) -> list[Any]:
     if n_samples % n_rows:
         raise failure("batch", f"divide into {n_rows} rows of one size (a loader's last batch: drop_last=True)", n_samples)
     size = n_samples // n_rows
-    return [between(batch, at, at + size) for at in range(0, n_samples, size)]
+    return [picked(batch, slice(at, at + size)) for at in range(0, n_samples, size)]
 
 
-def between(batch: Any, start: int, stop: int) -> Any:
-    """The samples from `start` to `stop`."""
-    return map_tensors(lambda tensor: tensor[start:stop], batch)
+def picked(batch: Any, samples: int | slice | Tensor) -> Any:
+    """Some of the samples, or one of them without its first dimension."""
+    return map_tensors(lambda tensor: tensor[samples.to(tensor.device) if isinstance(samples, Tensor) else samples], batch)
+
+
+def detached(batch: Any) -> Any:
+    """The batch without what its tensors were computed from: only parameters are differentiated."""
+    return map_tensors(torch.Tensor.detach, batch)

@@ -1,18 +1,18 @@
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from holdfast._checks import failure
-from holdfast.sources._batch import batch_size, map_tensors, tensors_of
+from holdfast.sources._batch import batch_size, detached, map_tensors, tensors_of
+from holdfast.sources._graph import check_differentiable, uses
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._mixing import check_samples_apart
 from holdfast.sources._objective import LossFunction, Reduction, check_losses
-from holdfast.sources._recording import Call, recorded, refused, uses
-from holdfast.sources._source import Source
+from holdfast.sources._ownership import adopters, calls_with_one_more, check_lengths, check_owners, check_reached, check_sum
+from holdfast.sources._recording import Call, recorded, refused
+from holdfast.sources._source import Source, check_same_parameters, write_row
 from holdfast.sources.layers import LayerGradients, Recomputed, gradients_of, is_known
 
 
@@ -28,7 +28,11 @@ class LayerGrams(Source):
     Linear, Conv1d to Conv3d, Embedding and the normalisation layers have short forms. The parameters of any other module are treated by
     running that one module again under `torch.func`. Refused by name: layers that mix samples (BatchNorm in training mode), modules called twice,
     parameters that two modules share or that are used outside their module, random modules without a short form, and modules whose
-    tensors do not have the samples along the first dimension.
+    tensors do not have the samples along the first dimension. At the first batch of every shape the sum of the rows is compared with the
+    ordinary gradient, and one more forward pass with one more sample shows which tensors hold samples. A loss that compares samples with each other
+    (contrastive losses) has no gradients of single samples; that is not noticed.
+
+    Use the rows before the batch or the parameters change; they are computed from these.
 
     Args:
         model: any module whose layers fit the list above; its parameters share one dtype and one device.
@@ -46,24 +50,36 @@ class LayerGrams(Source):
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction, *, reduction: Reduction | None = None) -> None:
         super().__init__(model, loss_fn, reduction)
+        self._seen: set[tuple[Any, ...]] = set()
 
     def __call__(self, inputs: Any, targets: Any = None) -> LayerRows:
         check_samples_apart(self.model)
-        n = batch_size((inputs, targets))
+        check_same_parameters(self.model, self.layout)
+        batch = detached((inputs, targets))
+        n = batch_size(batch)
+        shapes = tuple(tensor.shape for tensor in tensors_of(batch)), tuple(module.training for module in self.model.modules())
+        is_new = shapes not in self._seen
+        with_one_more = calls_with_one_more(self._objective, batch, n) if is_new else None
         with torch.enable_grad(), recorded(self.model) as calls:
-            loss = self._objective((inputs, targets))
+            loss = self._objective(batch)
             total = self._total(loss, n)
-        adopted = self._adopted(calls, total)
-        layers: list[LayerGradients] = []
-        for call, gradients in zip(calls, self._arrived(total, calls), strict=True):
-            layers += _of_call(call, gradients, n, adopted)
+        for call in calls:
+            call.check_unchanged()
+        n_uses = uses(total)
+        check_owners(self.model, calls, n_uses)
+        if with_one_more is not None:
+            check_lengths(calls, with_one_more, n)
+        ordinary = self._ordinary(total) if is_new else None
+        rows = LayerRows(self._layers(total, calls, n), n, self.layout, batch)
+        check_reached(self.layout, n_uses, rows)
+        if ordinary is not None and check_sum(rows, ordinary, self.layout):
+            self._seen.add(shapes)
         self.losses = loss.detach().reshape(-1)
-        return LayerRows(layers, n, self.layout)
+        return rows
 
     def _total(self, loss: Tensor, n: int) -> Tensor:
         """The scalar whose gradients with respect to one sample's values are that sample's row."""
-        if not loss.requires_grad:
-            raise failure("loss_fn", "depend on the model's trainable parameters", "a loss without a graph")
+        check_differentiable(loss)
         if loss.numel() == 1:
             return loss.reshape(()) * n
         if loss.shape != (n,):
@@ -71,70 +87,46 @@ class LayerGrams(Source):
         check_losses(loss.detach())
         return loss.sum()
 
-    def _arrived(self, total: Tensor, calls: Sequence[Call]) -> list[list[Tensor | None]]:
-        """Gradients of the total with respect to the outputs of every call; None where an output had no influence."""
+    def _ordinary(self, total: Tensor) -> Tensor:
+        """[d] the gradient of the total, the ordinary way."""
+        out = torch.empty(self.layout.d, dtype=self.layout.parameters[0].dtype, device=total.device)
+        with torch.autocast(total.device.type, enabled=False):
+            gradients = torch.autograd.grad(total, self.layout.parameters, retain_graph=True, allow_unused=True)
+        write_row(self.layout, gradients, out)
+        return out
+
+    def _layers(self, total: Tensor, calls: Sequence[Call], n: int) -> list[LayerGradients]:
         edges = [edge for call in calls for edge in call.edges if edge is not None]
         with torch.autocast(total.device.type, enabled=False):
             found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
-        return [[None if edge is None else next(found) for edge in call.edges] for call in calls]
-
-    def _adopted(self, calls: Sequence[Call], total: Tensor) -> dict[int, nn.Module]:
-        """Parameters (by id) whose own module was never called, with the module whose call used them; all others must be used once."""
-        n_calls = Counter(id(call.module) for call in calls)
-        owners: dict[int, tuple[str, str, nn.Module]] = {}
-        for name, module in self.model.named_modules():
-            if n_calls[id(module)] > 1:
-                raise refused(name, module, "is called more than once")
-            for own, parameter in module._parameters.items():
-                if parameter is not None and parameter.requires_grad:
-                    if id(parameter) in owners:
-                        raise refused(name, module, f"shares its {own} with {owners[id(parameter)][0]!r}")
-                    owners[id(parameter)] = name, own, module
-        n_uses = uses(total)
-        for parameter_id, (name, own, module) in owners.items():
-            if n_calls[id(module)] and is_known(module) and n_uses[parameter_id] > 1:
-                raise refused(name, module, f"has a {own} that is used outside it, too")
-        orphans = {key: f"{name}.{own}".lstrip(".") for key, (name, own, module) in owners.items() if not n_calls[id(module)]}
-        adopted: dict[int, nn.Module] = {}
-        for call in sorted(calls, key=lambda call: call.name.count(".") + bool(call.name)):  # the innermost module comes last
-            if not is_known(call.module):
-                adopted |= {id(parameter): call.module for parameter in call.module.parameters() if id(parameter) in orphans}
-        for parameter_id, name in orphans.items():
-            if n_uses[parameter_id] and parameter_id not in adopted:
-                raise failure("model", "use parameters in the modules that own them", f"{name!r}, used elsewhere")
-        return adopted
+        arrived = [[None if edge is None else next(found) for edge in call.edges] for call in calls]
+        adopted = adopters(self.model, calls)
+        dtype = self.layout.parameters[0].dtype
+        layers: list[LayerGradients] = []
+        for call, gradients in zip(calls, arrived, strict=True):
+            reached = {place: gradient.to(dtype) for place, gradient in enumerate(gradients) if gradient is not None}
+            if reached:
+                layers += _of_call(call, reached, n, adopted)
+        return layers
 
 
-def _of_call(call: Call, gradients: Sequence[Tensor | None], n: int, adopted: dict[int, nn.Module]) -> list[LayerGradients]:
-    """The gradients of the parameters that one call is responsible for."""
-    arrived = {place: gradient for place, gradient in enumerate(gradients) if gradient is not None}
-    if not arrived:
-        return []
-    call.check_unchanged()
-    if any(len(tensor) != n for tensor in (*tensors_of(call.arguments), *arrived.values())):
+def _of_call(call: Call, gradients: dict[int, Tensor], n: int, adopted: dict[int, nn.Module]) -> list[LayerGradients]:
+    """The gradients of the parameters that one call is responsible for; `gradients` are those of its outputs, by their places."""
+    if any(len(tensor) != n for tensor in (*tensors_of(call.arguments), *gradients.values())):
         raise refused(call.name, call.module, "does not have the samples along the first dimension")
-    dtype = next(iter(call.module.parameters())).dtype
-    arguments = map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, call.arguments)
-    arrived = {place: gradient.to(dtype) for place, gradient in arrived.items()}
+    dtype = gradients[min(gradients)].dtype
+    arguments = map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, call.arguments)
     if is_known(call.module):
-        return gradients_of(call.module, next(tensors_of(arguments)), arrived[0])
-    if _is_random(call.module):
+        return gradients_of(call.module, next(tensors_of(arguments)), gradients[0])
+    if getattr(call.module, "scale_grad_by_freq", False):
+        raise refused(call.name, call.module, "scales gradients by frequencies over the batch")
+    if call.drew:
         raise refused(call.name, call.module, "draws random numbers that running it again would not repeat")
     own = {id(parameter) for parameter in call.module._parameters.values()}
     named = {
         name: parameter
         for name, parameter in call.module.named_parameters()
-        if parameter.requires_grad and (id(parameter) in own or adopted.get(id(parameter)) is call.module)
+        if parameter.requires_grad and parameter.numel() and (id(parameter) in own or adopted.get(id(parameter)) is call.module)
     }
-    return [
-        Recomputed(call.module, tuple(named), tuple(named.values()), arguments, tuple(arrived.values()), tuple(arrived), dtype)
-    ]
-
-
-def _is_random(module: nn.Module) -> bool:
-    """Whether the module has dropout that is switched on."""
-    return any(
-        inner.training and (inner.p if isinstance(inner, _DropoutNd) else getattr(inner, "dropout", 0.0)) not in (0, None)
-        for inner in module.modules()
-        if not isinstance(getattr(inner, "dropout", 0.0), nn.Module)
-    )
+    outputs = tuple(gradients)
+    return [Recomputed(call.module, tuple(named), tuple(named.values()), arguments, tuple(gradients.values()), outputs, dtype)]

@@ -1,14 +1,16 @@
 """Rows of per-sample gradients that are never written down."""
 
 from collections.abc import Iterable, Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from holdfast._checks import failure
 from holdfast.geometry import Gram, Rows, full_precision, measure
 from holdfast.layout import Layout
-from holdfast.sources.layers import LayerGradients
+from holdfast.sources._recording import versions_of
+from holdfast.sources.layers import LayerGradients, Recomputed
 
 
 @final
@@ -18,12 +20,14 @@ class LayerRows(Rows):
     That is all a rule in Gram space asks for. Rules that look at columns, and steps that move a block of them, need rows in memory.
     """
 
-    def __init__(self, layers: Sequence[LayerGradients], n: int, layout: Layout) -> None:
+    def __init__(self, layers: Sequence[LayerGradients], n: int, layout: Layout, batch: Any = None) -> None:
         first = layout.parameters[0]
         self.n, self.d, self.dtype, self.device = n, layout.d, first.dtype, first.device
         self.layout = layout
         self._layers = list(layers)
         self._exact: tuple[Tensor, float, Tensor] | None = None
+        self._batch = batch
+        self._versions = self._versions_now()
 
     def __repr__(self) -> str:
         return f"LayerRows(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
@@ -37,11 +41,24 @@ class LayerRows(Rows):
         assert isinstance(self.layout, Layout)
         return self.layout
 
+    def reaches(self, parameter: Tensor) -> bool:
+        """Whether the rows hold gradients of the parameter that may not be zero."""
+        return any(parameter is own for layer in self._layers for own in layer.parameters)
+
+    def _versions_now(self) -> tuple[int, ...]:
+        read = [parameter for layer in self._layers if isinstance(layer, Recomputed) for parameter in layer.parameters]
+        return versions_of((self._batch, read))
+
+    def _check_unchanged(self) -> None:
+        if self._versions_now() != self._versions:
+            raise failure("rows", "be used before the batch or the parameters they are computed from change", "a later version")
+
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         return measure(self, references, row_weights)
 
     def products(self, references: Tensor) -> Tensor:
         """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""
+        self._check_unchanged()
         return self._products(self._layers, references)
 
     def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor:
@@ -93,6 +110,7 @@ class LayerRows(Rows):
         return self.keep(used)._combine(weights[used], exact)
 
     def _combine(self, weights: Tensor, exact: bool) -> Tensor:
+        self._check_unchanged()
         out = torch.zeros(self.d, dtype=self.dtype, device=self.device)
         layout = self._known_layout
         places = dict(zip(map(id, layout.parameters), layout.split(out), strict=True))
@@ -101,9 +119,11 @@ class LayerRows(Rows):
             for layer in self._layers:
                 sums = (layer.widened(1.0) if exact else layer).combine(weights)
                 for parameter, total in zip(layer.parameters, sums, strict=True):
+                    assert places[id(parameter)].shape == total.shape
                     places[id(parameter)].copy_(total)
         return out
 
     def keep(self, indices: Tensor) -> "LayerRows":
         indices = indices.to(self.device)
-        return LayerRows([layer.keep(indices) for layer in self._layers], len(indices), self._known_layout)
+        self._check_unchanged()
+        return LayerRows([layer.keep(indices) for layer in self._layers], len(indices), self._known_layout, self._batch)

@@ -3,12 +3,13 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import check_count, check_flag, failure
+from holdfast._checks import check_count, check_flag
 from holdfast.geometry import DenseRows
-from holdfast.sources._batch import map_tensors, slices
+from holdfast.sources._batch import detached, map_tensors, slices
 from holdfast.sources._buffers import Buffers
+from holdfast.sources._graph import check_differentiable
 from holdfast.sources._objective import LossFunction, Reduction
-from holdfast.sources._source import DenseSource, loss_scale, row_buffer
+from holdfast.sources._source import DenseSource, check_same_parameters, loss_scale, row_buffer, write_row
 
 
 @final
@@ -17,7 +18,8 @@ class MicroBatches(DenseSource):
 
     Row i is the gradient of the loss over slice i, scaled so that the mean of all rows is what `loss_fn(model(inputs), targets).backward()`
     would have written: with `reduction="mean"` the gradient of the slice's mean loss, with "sum" `n_rows` times that of its sum. (Dropout and
-    BatchNorm aside: every row has its own noise and its own batch statistics.)
+    BatchNorm aside: every row has its own noise and its own batch statistics. And what a loss normalises over a batch, such as class weights, it
+    normalises over the slice.)
 
     Running statistics and other buffers begin the same for every row; what the rows make of them is combined by the coordinate
     median, and counts as one update. The loop costs about as much as ordinary passes over the slices. One bad sample spoils its row: a minority of
@@ -62,6 +64,8 @@ class MicroBatches(DenseSource):
 
     def __call__(self, inputs: Any, targets: Any = None) -> DenseRows:
         """The rows of one batch; its tensors hold samples along their first dimension."""
+        check_same_parameters(self.model, self.layout)
+        inputs, targets = detached((inputs, targets))
         parts = slices((inputs, targets), self.n_rows)
         self._rows = row_buffer(self._rows, self.n_rows, self.layout)
         if self.vectorized:
@@ -72,12 +76,15 @@ class MicroBatches(DenseSource):
     def _one_by_one(self, parts: list[Any], rows: Tensor) -> DenseRows:
         scale = loss_scale(self._scaler, rows)
         factor = self._objective.factor(len(rows)) * scale
-        buffers, losses = Buffers(self.model), []
+        losses: list[Tensor] = []
+        buffers = Buffers(self.model)
         buffers.begin()
         try:
             for part, row in zip(parts, rows, strict=True):
                 with torch.enable_grad():
                     loss = self._objective.total(part)
+                    if not losses:
+                        check_differentiable(loss)
                     self._write_gradient(loss * factor, row)
                 losses.append(loss.detach())
                 buffers.end_row()
@@ -89,12 +96,6 @@ class MicroBatches(DenseSource):
         return self._rows_of(rows, torch.stack(losses), scale)
 
     def _write_gradient(self, loss: Tensor, row: Tensor) -> None:
-        if not loss.requires_grad:
-            raise failure("loss_fn", "depend on the model's trainable parameters", "a loss without a graph")
         with torch.autocast(loss.device.type, enabled=False):
             gradients: tuple[Tensor | None, ...] = torch.autograd.grad(loss, self.layout.parameters, allow_unused=True)
-        for piece, gradient in zip(self.layout.split(row), gradients, strict=True):
-            if gradient is None:
-                piece.zero_()
-            else:
-                piece.copy_(gradient)
+        write_row(self.layout, gradients, row)

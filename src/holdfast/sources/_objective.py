@@ -5,7 +5,6 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from holdfast._checks import failure
 from holdfast.errors import NonFiniteRowsError
@@ -41,22 +40,22 @@ class Objective:
         self.loss_fn = loss_fn
         self.reduction = cast(Literal["mean", "sum", "none"], found)
 
-    def __call__(self, batch: tuple[Any, Any], state: tuple[dict[str, Tensor], ...] | None = None) -> Tensor:
-        """The loss of a batch (inputs, targets), with the tensors `state` in place of the model's own if they are given."""
+    def __call__(self, batch: tuple[Any, Any]) -> Tensor:
+        """The loss of a batch (inputs, targets)."""
         inputs, targets = batch
         if isinstance(inputs, Mapping):
             arguments, keywords = (), dict(inputs)
         else:
             arguments, keywords = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), {}
-        output = self.model(*arguments, **keywords) if state is None else functional_call(self.model, state, arguments, keywords)
+        output = self.model(*arguments, **keywords)
         loss = self.loss_fn(output) if targets is None else self.loss_fn(output, targets)
         if not isinstance(loss, Tensor) or not loss.is_floating_point():
             raise failure("loss_fn", "return a floating tensor", loss.dtype if isinstance(loss, Tensor) else type(loss).__name__)
         return loss
 
-    def total(self, batch: tuple[Any, Any], state: tuple[dict[str, Tensor], ...] | None = None) -> Tensor:
+    def total(self, batch: tuple[Any, Any]) -> Tensor:
         """The loss of a batch as a scalar."""
-        loss = self(batch, state)
+        loss = self(batch)
         if loss.numel() != 1:
             raise failure("loss_fn", "return a scalar (reduction='mean' or 'sum')", f"shape {tuple(loss.shape)}")
         return loss.reshape(())

@@ -9,7 +9,7 @@ from holdfast.sources._batch import batch_size, map_tensors, tensors_of
 from holdfast.sources._buffers import Buffers
 from holdfast.sources._mixing import check_samples_apart
 from holdfast.sources._objective import LossFunction, Reduction
-from holdfast.sources._source import DenseSource, row_buffer
+from holdfast.sources._source import DenseSource, check_same_parameters, row_buffer
 
 
 @final
@@ -57,9 +57,10 @@ class PerSample(DenseSource):
 
     def __call__(self, inputs: Any, targets: Any = None) -> DenseRows:
         check_samples_apart(self.model)
+        check_same_parameters(self.model, self.layout)
         n = batch_size((inputs, targets))
         self._rows = row_buffer(self._rows, n, self.layout)
-        batch = map_tensors(lambda tensor: tensor.unsqueeze(1), (inputs, targets))
+        batch = map_tensors(lambda tensor: tensor.detach().unsqueeze(1), (inputs, targets))
         return self._all_at_once(batch, self._rows, chunk=min(n, max(1, self.budget // self._bytes_of_one(batch))))
 
     def _bytes_of_one(self, batch: Any) -> int:

@@ -1,6 +1,7 @@
 """What sources of rows from a model and a loss have in common."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from holdfast.sources._vectorized import write_gradients
 class Source(ABC):
     """Turns a batch into rows of gradients, which carry the layout of the model's parameters.
 
-    Parameters that need no gradient have no columns; a parameter used in two places has its columns once. The parameters are those
-    of the time at which the source was made. `.grad`, the mode of the model and its parameters are left as they are.
+    Parameters that need no gradient have no columns; a parameter used in two places has its columns once. Which are trainable may not
+    change afterwards. `.grad`, the mode of the model and its parameters are left as they are.
 
     Attributes:
         layout: which columns belong to which parameter.
@@ -42,8 +43,7 @@ class DenseSource(Source):
         self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None, scaler: torch.amp.GradScaler | None
     ) -> None:
         super().__init__(model, loss_fn, reduction)
-        check_scaler(scaler)
-        self._scaler = scaler
+        self._scaler = check_scaler(scaler)
 
     def _all_at_once(self, batch: Any, rows: Tensor, *, chunk: int) -> DenseRows:
         """Rows by `torch.func.vmap`, `chunk` of them at a time; the tensors of the batch are [n, b, ...]."""
@@ -76,10 +76,11 @@ def trainable(model: nn.Module) -> Layout:
     return layout
 
 
-def check_scaler(scaler: object) -> None:
-    """A gradient scaler, or None."""
+def check_scaler(scaler: torch.amp.GradScaler | None) -> torch.amp.GradScaler | None:
+    """The gradient scaler, or None if there is none that is switched on."""
     if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
         raise failure("scaler", "be a torch.amp.GradScaler", type(scaler).__name__)
+    return scaler if scaler is not None and scaler.is_enabled() else None
 
 
 def loss_scale(scaler: torch.amp.GradScaler | None, like: Tensor) -> float:
@@ -87,9 +88,30 @@ def loss_scale(scaler: torch.amp.GradScaler | None, like: Tensor) -> float:
     return 1.0 if scaler is None else float(scaler.scale(torch.ones((), device=like.device)))
 
 
+def check_same_parameters(model: nn.Module, layout: Layout) -> None:
+    """The trainable parameters of the model are those of the layout."""
+    now = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    then = dict(zip(map(id, layout.parameters), layout.names, strict=True))
+    changed = [name for key, name in (now | then).items() if key not in now or key not in then]
+    if changed:
+        raise failure(
+            "model", "have the trainable parameters it had when the source was made (make a new one)", f"another {changed[0]!r}"
+        )
+
+
+def write_row(layout: Layout, gradients: Sequence[Tensor | None], row: Tensor) -> None:
+    """Write one gradient per parameter, None for zero, to the row [d]."""
+    for piece, gradient in zip(layout.split(row), gradients, strict=True):
+        if gradient is None:
+            piece.zero_()
+        else:
+            piece.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+
+
 def row_buffer(buffer: Tensor | None, n: int, layout: Layout) -> Tensor:
     """[n, d] the buffer, if it has that shape and stands where the parameters are, else a new one."""
     first = layout.parameters[0]
     if buffer is not None and buffer.shape == (n, layout.d) and buffer.dtype == first.dtype and buffer.device == first.device:
         return buffer
-    return torch.empty(n, layout.d, dtype=first.dtype, device=first.device)
+    with torch.inference_mode(False):  # it outlives this call
+        return torch.empty(n, layout.d, dtype=first.dtype, device=first.device)

@@ -53,14 +53,13 @@ class WorkerMomentum:
         state = self._state = self._state.to(rows.device, dtype)
         begins = finite & state[:, 0].isnan()  # NaN stands for a momentum that has not begun
         state[begins] = 0.0
-        share = torch.where(begins, 1.0, 1.0 - self.beta).to(state)[:, None]
+        past = torch.where(finite, self.beta, 1.0).to(state)[:, None]
+        share = torch.where(begins, 1.0, 1.0 - self.beta).where(finite, 0.0).to(state)[:, None]
         is_clean = bool(finite.all())
         for start, chunk in rows.chunks(WIDTH):
             own = state[:, start : start + chunk.shape[1]]
-            if is_clean:
-                own.lerp_(chunk.to(own), share)
-            else:
-                own[finite] = own[finite].lerp_(chunk[finite].to(own), share[finite])
+            fresh = chunk.to(own) if is_clean else chunk.to(own).where(finite[:, None], 0.0)
+            own.mul_(past).addcmul_(fresh, share)  # each term by itself: a difference of large entries could overflow
         if is_clean:
             return DenseRows(state, layout=rows.layout)
         shown = state.clone()

@@ -1,9 +1,8 @@
 """From one call of a module to the gradients of its parameters."""
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.module import _global_forward_hooks
 
 from holdfast.sources.layers._convolution import ConvolutionWeight
 from holdfast.sources.layers._embedding import EmbeddingWeight
@@ -17,23 +16,23 @@ KNOWN = (nn.Linear, *CONVOLUTIONS, nn.Embedding, *NORMALISATIONS)
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether the module is a layer with short forms: of a known class, or of a subclass that computes the same."""
-    return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in _kinds(module))
-
-
-def _kinds(module: nn.Module) -> list[Any]:
-    return [kind for kind in type(module).__mro__ if kind in KNOWN or issubclass(kind, NORMALISATIONS)]
+    """Whether the module is a layer with short forms: it computes what torch's layer of its kind computes, and nothing else."""
+    is_own = "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks or _global_forward_hooks
+    if is_own or not set(module._parameters) <= {"weight", "bias"} or getattr(module, "scale_grad_by_freq", False):
+        return False
+    torchs = next((kind for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.modules.")), nn.Module)
+    return issubclass(torchs, KNOWN) and type(module).forward is torchs.forward
 
 
 def gradients_of(module: nn.Module, inputs: Tensor, gradients: Tensor) -> list[LayerGradients]:
     """The gradients of a known layer's trainable parameters, from what entered it and the gradients with respect to what left it."""
     if isinstance(module, NORMALISATIONS):
         return affine_gradients(module, inputs, gradients)
-    weight, bias = module._parameters["weight"], module._parameters.get("bias")
+    weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
     found: list[LayerGradients] = []
-    if weight is not None and weight.requires_grad:
+    if weight is not None and weight.requires_grad and weight.numel():
         found.append(_of_weight(module, weight, inputs, gradients))
-    if bias is not None and bias.requires_grad:
+    if bias is not None and bias.requires_grad and bias.numel():
         channel = 1 if isinstance(module, _ConvNd) else gradients.ndim - 1
         positions = [dimension for dimension in range(1, gradients.ndim) if dimension != channel]
         found.append(Explicit((bias,), gradients.sum(positions) if positions else gradients))

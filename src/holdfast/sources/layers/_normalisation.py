@@ -24,7 +24,7 @@ def affine_gradients(module: nn.Module, inputs: Tensor, gradients: Tensor) -> li
     found: list[LayerGradients] = []
     for name in ("weight", "bias"):
         parameter = module._parameters.get(name)
-        if parameter is not None and parameter.requires_grad:
+        if parameter is not None and parameter.requires_grad and parameter.numel():
             rows = gradients * _normalized(module, inputs).to(gradients) if name == "weight" else gradients
             found.append(Explicit((parameter,), rows.sum(shared) if shared else rows))
     return found

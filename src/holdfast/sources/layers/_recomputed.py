@@ -82,7 +82,7 @@ class Recomputed(LayerGradients):
         except RuntimeError:  # not every operation works under vmap
             each = [of_one([t[i] for t in tensors], tuple(g[i] for g in self.gradients)) for i in range(len(self.gradients[0]))]
             found = tuple(torch.stack(list(column)) for column in zip(*each, strict=True))
-        return [tensor.flatten(1) for tensor in found]
+        return [tensor.reshape(len(tensor), -1) for tensor in found]
 
     def _pull_back(self, arguments: Any, gradients: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Gradients of the parameters for one batch of arguments and output gradients."""
