@@ -11,7 +11,7 @@ from torchjd.autogram import Engine
 from holdfast import Layout, RobustStep, bgmd
 from holdfast.aggregators import CoordinateMedian, GeometricMedian, TrustedReference, rules
 from holdfast.errors import NonFiniteRowsError
-from holdfast.geometry import DenseRows
+from holdfast.geometry import CleanLengths, DenseRows
 from holdfast.optim import robust_backward
 from holdfast.sources import LayerGrams, LayerRows, PerSample
 from holdfast.sources.layers import LayerGradients
@@ -38,6 +38,24 @@ def test_inner_products_are_those_of_the_explicit_rows(case: Case) -> None:
         found = rows.exact_products(references, centre=centre, scale=0.5)
         expected = explicit.exact_products(references, centre=centre, scale=0.5)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+@layered
+def test_lengths_are_those_of_the_explicit_rows(case: Case) -> None:
+    rows, explicit = rows_of(case)
+    lengths = rows.lengths()
+    assert isinstance(lengths, CleanLengths)
+    torch.testing.assert_close(lengths.norms, explicit.lengths().norms, rtol=1e-4, atol=1e-6)
+
+
+def test_lengths_of_rows_of_unusual_size_take_the_careful_way() -> None:
+    model, x, y = nn.Linear(4, 1), torch.randn(5, 4), torch.randn(5, 1)
+    y[1] = 1e18
+    lengths = LayerGrams(model, nn.MSELoss())(x, y).lengths()
+    assert not isinstance(lengths, CleanLengths)
+    torch.testing.assert_close(
+        lengths.norms, DenseRows(by_loop(model, nn.MSELoss(), x, y, 5)).lengths().norms, rtol=1e-4, atol=1e-6
+    )
 
 
 @layered

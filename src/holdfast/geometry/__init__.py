@@ -6,7 +6,7 @@ from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
 from holdfast.geometry._gram import Gram, distances_from, squared_distances
 from holdfast.geometry._kernels import full_precision, products_between, working_dtype
-from holdfast.geometry._lengths import Lengths, length
+from holdfast.geometry._lengths import CleanLengths, Lengths, length
 from holdfast.geometry._measure import Measurable, is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
@@ -19,6 +19,7 @@ from holdfast.geometry._tiling import Tiling
 __all__ = [
     "FAR",
     "Block",
+    "CleanLengths",
     "DenseRows",
     "Gram",
     "Lengths",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast._checks import failure
-from holdfast.geometry import Gram, Rows, full_precision, measure
+from holdfast.geometry import CleanLengths, Gram, Lengths, Rows, full_precision, measure
 from holdfast.layout import Layout
 from holdfast.sources._recording import versions_of
 from holdfast.sources.layers import LayerGradients, Recomputed
@@ -55,6 +55,18 @@ class LayerRows(Rows):
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         return measure(self, references, row_weights)
+
+    def lengths(self) -> Lengths:
+        self._check_unchanged()
+        with full_precision():
+            squares = (
+                sum((layer.squared_norms() for layer in self._layers), start=torch.zeros(self.n, device=self.device))
+                .cpu()
+                .double()
+            )
+        # Far from the ends of float32's range no square was lost, whatever the ratio of the norms.
+        usual = (squares > self.d * 1e-30) & (squares < 1e30)
+        return CleanLengths(squares.sqrt(), torch.arange(self.n)) if bool(usual.all()) else self.gram()
 
     def products(self, references: Tensor) -> Tensor:
         """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""
@@ -109,8 +121,15 @@ class LayerRows(Rows):
                 return out
         return self.keep(used)._combine(weights[used], exact)
 
+    def _needs_float64(self, weights: Tensor) -> bool:
+        """Whether a weighted sum in the rows' dtype would meet numbers near the ends of its range."""
+        magnitudes = self.magnitudes()
+        smallest = weights.abs().where(weights != 0, 1.0).min()
+        return not float(magnitudes.max()) < 1e15 or float(smallest) < 1e-15
+
     def _combine(self, weights: Tensor, exact: bool) -> Tensor:
         self._check_unchanged()
+        exact = exact and self._needs_float64(weights)
         out = torch.zeros(self.d, dtype=self.dtype, device=self.device)
         layout = self._known_layout
         places = dict(zip(map(id, layout.parameters), layout.split(out), strict=True))

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
 from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, weighted
-from holdfast.sources.layers._outer import explicit_products, pairwise_products, pays_pairwise
+from holdfast.sources.layers._outer import explicit_norms, explicit_products, pairwise_products, pays_pairwise
 
 Numbers = tuple[int, ...]
 
@@ -59,6 +59,9 @@ class ConvolutionWeight(LayerGradients):
         if self.groups == 1 and pays_pairwise(n, n_positions, n_outputs, n_inputs):
             return pairwise_products(self._patches(list(self._windows()))[:, 0], self.gradients.flatten(2).mT)
         return explicit_products(self._chunks())
+
+    def squared_norms(self) -> Tensor:
+        return explicit_norms(self._chunks())
 
     def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         n, n_outputs = self.gradients.shape[:2]

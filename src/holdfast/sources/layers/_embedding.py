@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry import products_between
-from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, weighted
+from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, squares, weighted
 
 
 @final
@@ -24,20 +24,28 @@ class EmbeddingWeight(LayerGradients):
     gradients: Tensor
 
     def products(self) -> Tensor:
-        n, n_positions, width = self.gradients.shape
-        used, places = torch.unique(self.indices, return_inverse=True)
+        n, n_positions, _ = self.gradients.shape
         if n_positions == 1:
             same = self.indices == self.indices.T
             return products_between(self.gradients[:, 0], self.gradients[:, 0]) * same
-        # A table of the entries that any sample used, for each sample, a few columns at a time.
-        rows = torch.arange(n, device=places.device)[:, None] * len(used) + places
         total = torch.zeros(n, n, dtype=torch.float64, device=self.gradients.device)
+        for table in self._tables():
+            total += products_between(table, table)
+        return total
+
+    def squared_norms(self) -> Tensor:
+        if self.gradients.shape[1] == 1:
+            return squares(self.gradients)
+        return torch.stack([squares(table) for table in self._tables()]).sum(0)
+
+    def _tables(self) -> Iterator[Tensor]:
+        """[n, ...] for each sample its gradient of all entries that any sample looked up, a few columns of the table at a time."""
+        n, _, width = self.gradients.shape
+        used, places = torch.unique(self.indices, return_inverse=True)
+        rows = torch.arange(n, device=places.device)[:, None] * len(used) + places
         for columns in torch.split(self.gradients, max(1, min(width, LIMIT // (n * len(used)))), dim=2):
             table = columns.new_zeros(n * len(used), columns.shape[2])
-            table.index_add_(0, rows.flatten(), columns.flatten(0, 1))
-            flat = table.view(n, -1)
-            total += products_between(flat, flat)
-        return total
+            yield table.index_add_(0, rows.flatten(), columns.flatten(0, 1)).view(n, -1)
 
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
         return dots(vectors[0].to(self.gradients)[self.indices], self.gradients)

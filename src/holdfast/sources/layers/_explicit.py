@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry import products_between
-from holdfast.sources.layers._layer_gradients import LayerGradients, largest
+from holdfast.sources.layers._layer_gradients import LayerGradients, largest, squares
 
 
 @final
@@ -24,6 +24,9 @@ class Explicit(LayerGradients):
     def products(self) -> Tensor:
         flat = self.rows.reshape(len(self.rows), -1)
         return products_between(flat, flat)
+
+    def squared_norms(self) -> Tensor:
+        return squares(self.rows)
 
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
         flat = self.rows.reshape(len(self.rows), -1)

@@ -26,6 +26,10 @@ class LayerGradients(ABC):
         """[n, n] inner products of the samples' gradients, in float64 where the device has it."""
 
     @abstractmethod
+    def squared_norms(self) -> Tensor:
+        """[n] the diagonal of the products, at less cost."""
+
+    @abstractmethod
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
         """[n] inner products with one vector, given as one tensor of each parameter's shape."""
 
@@ -54,6 +58,12 @@ def largest(tensor: Tensor) -> Tensor:
 def weighted(tensor: Tensor, weights: Tensor) -> Tensor:
     """The tensor [n, ...] with its i-th part multiplied by `weights[i]`."""
     return tensor * weights.to(tensor).reshape(-1, *[1] * (tensor.ndim - 1))
+
+
+def squares(tensor: Tensor) -> Tensor:
+    """[n] squared norms of the parts of a tensor [n, ...]."""
+    norms: Tensor = torch.linalg.vector_norm(tensor.reshape(len(tensor), -1), dim=1)
+    return norms.double().square()
 
 
 def dots(left: Tensor, right: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, weighted
-from holdfast.sources.layers._outer import explicit_products, pairwise_products, pays_pairwise
+from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, squares, weighted
+from holdfast.sources.layers._outer import explicit_norms, explicit_products, pairwise_products, pays_pairwise
 
 
 @final
@@ -29,6 +29,11 @@ class LinearWeight(LayerGradients):
         if pays_pairwise(n, n_positions, self.gradients.shape[2], n_inputs):
             return pairwise_products(self.inputs, self.gradients)
         return explicit_products(self._chunks())
+
+    def squared_norms(self) -> Tensor:
+        if self.inputs.shape[1] == 1:
+            return squares(self.inputs) * squares(self.gradients)
+        return explicit_norms(self._chunks())
 
     def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         n, _, n_outputs = self.gradients.shape

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry import products_between
-from holdfast.sources.layers._layer_gradients import LIMIT
+from holdfast.sources.layers._layer_gradients import LIMIT, squares
 
 
 def pays_pairwise(n: int, n_positions: int, n_outputs: int, n_inputs: int) -> bool:
@@ -34,6 +34,16 @@ def pairwise_products(patches: Tensor, gradients: Tensor) -> Tensor:
         products = (u[rows] @ u.T).mul_(delta[rows] @ delta.T)
         blocks.append(products.view(-1, n_positions, n, n_positions).sum((1, 3), dtype=torch.float64))
     return torch.cat(blocks)
+
+
+def explicit_norms(chunks: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """[n] squared norms of the samples' gradients, from the same chunks."""
+    total: Tensor | None = None
+    for gradients, patches in chunks:
+        found = squares(torch.matmul(gradients, patches))
+        total = found if total is None else total + found
+    assert total is not None
+    return total
 
 
 def explicit_products(chunks: Iterable[tuple[Tensor, Tensor]]) -> Tensor:

@@ -9,7 +9,7 @@ from torch.func import functional_call, vjp, vmap
 
 from holdfast.geometry import products_between
 from holdfast.sources._batch import map_tensors, tensors_of
-from holdfast.sources.layers._layer_gradients import LayerGradients, largest, weighted
+from holdfast.sources.layers._layer_gradients import LayerGradients, largest, squares, weighted
 
 
 @final
@@ -39,6 +39,9 @@ class Recomputed(LayerGradients):
         return sum(
             (products_between(flat, flat) for flat in rows), start=torch.zeros((), dtype=torch.float64, device=rows[0].device)
         )
+
+    def squared_norms(self) -> Tensor:
+        return torch.stack([squares(rows) for rows in self._rows()]).sum(0)
 
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
         pairs = zip(self._rows(), vectors, strict=True)

@@ -1,0 +1,50 @@
+"""Robustness to single samples: 40 % of the images in every batch are noise, so that every slice of it has some. No matrix of gradients is formed.
+
+python examples/per_sample.py
+"""
+
+import torch
+from torch import nn
+
+from holdfast import RobustStep
+from holdfast.aggregators import GeometricMedian
+from holdfast.lab.data import fashion_mnist_slice
+from holdfast.seeds import stream
+from holdfast.sources import LayerGrams, MicroBatches
+from holdfast.threats import Cast, GaussianNoise
+
+
+def train(kind: str, n_steps: int) -> float:
+    """Test accuracy with rows of single samples, or of slices of eight."""
+    data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
+    images, generator = data.scaled(), stream(0, "training")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+    loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), lr=0.003)
+    source = LayerGrams(model, loss_fn) if kind == "samples" else MicroBatches(model, loss_fn, n_rows=16)
+    step, cast, noise = RobustStep(GeometricMedian()), Cast(fraction=0.4), GaussianNoise(deviation=10.0)
+    for _ in range(n_steps):
+        batch = torch.randint(0, len(data), (128,), generator=generator)
+        bad = cast.draw(128, generator=generator)
+        x, y = noise(images[batch], data.labels[batch], bad, generator=generator)
+        optimizer.zero_grad()
+        result = step.backward(source(x, y))
+        optimizer.step()
+    if kind == "samples":
+        assert result.weights is not None
+        on_noise = float(result.weights[bad].sum())
+        print(f"  in the last step the {int(bad.sum())} noisy images had {on_noise:.3f} of the weight")
+    with torch.no_grad():
+        return float((model(test.scaled()).argmax(1) == test.labels).double().mean())
+
+
+def main(n_steps: int = 150) -> dict[str, float]:
+    """Print and return the test accuracies."""
+    found = {}
+    for kind in ("slices", "samples"):
+        found[kind] = train(kind, n_steps)
+        print(f"{kind}: test accuracy {found[kind]:.3f}")
+    return found
+
+
+if __name__ == "__main__":
+    main()
