@@ -10,24 +10,26 @@ that are there already are skipped: stop the sweep and start it again as you lik
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, final
 
 import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from holdfast import Layout, RobustStep, bgmd, preset
+from holdfast import RobustStep, bgmd, preset
 from holdfast.aggregators import Aggregate, Aggregator, CovarianceFilter, GeometricMedian, Given, Mean
 from holdfast.errors import NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.geometry import Rows
 from holdfast.lab.data import Images, fashion_mnist_slice
 from holdfast.seeds import stream
+from holdfast.sources import MicroBatches
+from holdfast.threats import AdditiveNoise, Attack, Cast, Hijack, HijackAndLie, LittleIsEnough, ScaledFlip, Scene, Shadow
 
 N_ROWS, BATCH, LR, FRACTION = 20, 32, 0.1, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
@@ -61,79 +63,51 @@ STEPS: dict[str, Callable[[torch.Generator], RobustStep]] = {
 }
 """Exact is the geometric median of whole rows; filter is the covariance filter, alone and with BGMD's block and memory."""
 
-Attack = Callable[[Tensor, int, torch.Generator], Tensor]
 
-
-def bit_flip(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """Honest gradients times -100 (the paper's scaled bit flip)."""
-    return -100 * honest[torch.randperm(len(honest), generator=generator)[:n_bad]]
-
-
-def additive(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """Honest gradients with noise of variance 100 (the paper's additive attack)."""
-    own = honest[torch.randperm(len(honest), generator=generator)[:n_bad]]
-    return own + 10 * torch.randn(own.shape, generator=generator)
-
-
-def shadow(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """Like the mean where a block by norm looks, and against it, just below the threshold, elsewhere."""
-    centre, scores = honest.mean(0), honest.square().sum(0)
-    seen = scores + n_bad * centre.square()
-    threshold = seen.topk(round(FRACTION * honest.shape[1])).values[-1]
-    lie = -centre.sign() * ((0.95 * threshold - scores).clamp(min=0) / n_bad).sqrt()
-    return torch.where(seen >= threshold, centre, lie).expand(n_bad, -1)
-
-
-def hijack(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """Against the mean, and 1e4 on the 200 columns that carry least: to draw the block there."""
-    bad = -honest.mean(0)
-    bad[honest.square().sum(0).argsort()[:200]] = 1e4
-    return bad.expand(n_bad, -1)
-
-
-def lurk(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+@final
+@dataclass(frozen=True, kw_only=True)
+class Lurk(Attack):
     """Like the mean on the heavier half of the columns, against it on the other, as long as an honest row."""
-    bad = honest.mean(0)
-    light = honest.square().sum(0).argsort()[: len(bad) // 2]
-    bad[light] = -bad[light].sign() * (honest.norm(dim=1).median() / len(light) ** 0.5)
-    return bad.expand(n_bad, -1)
+
+    name = "lurk"
+    aim = "What a block of heavy columns does not see."
+    looks_at_honest = True
+
+    def _bad_rows(self, scene: Scene) -> Tensor:
+        bad = scene.mean.clone()
+        light = scene.honest.square().sum(0).argsort()[: len(bad) // 2]
+        bad[light] = -bad[light].sign() * (scene.honest.norm(dim=1).median() / len(light) ** 0.5)
+        return bad * scene.unit
 
 
-def alone(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
+@final
+@dataclass(frozen=True, kw_only=True)
+class Alone(Attack):
     """Like the mean, but for one column each, of those that carry least but something, with 1e6: hard to draw, costly to miss."""
-    bad = honest.mean(0).repeat(n_bad, 1)
-    scores = honest.square().sum(0)
-    light = scores.where(scores > 0, torch.inf).argsort()[:n_bad]
-    bad[torch.arange(n_bad), light] = 1e6
-    return bad
 
+    name = "alone"
+    aim = "What a block that misses one column lets through."
+    looks_at_honest = True
 
-def hijack_and_lie(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """One row steals the block with 1e18 on the heaviest fifth of the columns; the others lie on the lightest half."""
-    bad = honest.mean(0).repeat(n_bad, 1)
-    order = honest.square().sum(0).argsort()
-    light, heavy = order[: len(order) // 2], order[-len(order) // 5 :]
-    bad[1:, light] *= -1e3
-    bad[0] = 0.0
-    bad[0, heavy] = 1e18
-    return bad
-
-
-def drift(honest: Tensor, n_bad: int, generator: torch.Generator) -> Tensor:
-    """One standard deviation from the mean in every column, always to the same side (a little is enough)."""
-    return (honest.mean(0) - honest.std(0)).expand(n_bad, -1)
+    def _bad_rows(self, scene: Scene) -> Tensor:
+        bad = (scene.mean * scene.unit).repeat(scene.n_bad, 1)
+        scores = scene.honest.square().sum(0)
+        light = scores.where(scores > 0, torch.inf).argsort()[: scene.n_bad]
+        bad[torch.arange(scene.n_bad), light] = 1e6
+        return bad
 
 
 ATTACKS: dict[str, Attack] = {
-    "bit flip": bit_flip,
-    "additive": additive,
-    "shadow": shadow,
-    "hijack": hijack,
-    "lurk": lurk,
-    "alone": alone,
-    "hijack and lie": hijack_and_lie,
-    "drift": drift,
+    "bit flip": ScaledFlip(factor=100.0),
+    "additive": AdditiveNoise(deviation=10.0),
+    "shadow": Shadow(fraction=FRACTION),
+    "hijack": Hijack(n_columns=200, size=1e4),
+    "lurk": Lurk(),
+    "alone": Alone(),
+    "hijack and lie": HijackAndLie(fraction=FRACTION),
+    "drift": LittleIsEnough(z=1.0),
 }
+"""The last one moves every column by one standard deviation, always to the same side."""
 
 
 def network(seed: int) -> nn.Module:
@@ -155,25 +129,22 @@ def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, 
     data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
     pixels, labels = normalized(data), data.labels
     model, generator = network(seed), stream(seed, "training")
-    layout, optimizer = Layout(model), torch.optim.SGD(model.parameters(), lr=LR)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
-    def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(functional_call(model, parameters, (x,)), y)
-
-    row_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
-    n_bad = round(bad_fraction * N_ROWS)
+    source = MicroBatches(model, cross_entropy, n_rows=N_ROWS, vectorized=True)
+    cast = Cast(fraction=bad_fraction)
     test_pixels, accuracies = normalized(test), []
     for t in range(n_steps):
-        batch = torch.randint(0, len(labels), (N_ROWS, BATCH), generator=generator)
-        gradients = row_gradients(dict(model.named_parameters()), pixels[batch], labels[batch])
-        rows = torch.cat([gradients[name].detach().flatten(1) for name in layout.names], dim=1)
-        if attack is not None and n_bad:
-            shuffled = rows[torch.randperm(N_ROWS, generator=generator)]
-            bad = ATTACKS[attack](shuffled[n_bad:], n_bad, generator)
-            rows = torch.cat([bad, shuffled[n_bad:]])[torch.randperm(N_ROWS, generator=generator)]
+        batch = torch.randint(0, len(labels), (N_ROWS * BATCH,), generator=generator)
+        try:
+            rows = source(pixels[batch], labels[batch])
+        except NonFiniteRowsError:
+            return None
+        if attack is not None:
+            rows = ATTACKS[attack](rows, cast.draw(N_ROWS, generator=generator), generator=generator)
         optimizer.zero_grad()
         try:
-            step.backward(layout.rows(rows), lr=LR)
+            step.backward(rows, lr=LR)
         except (NonFiniteRowsError, NonFiniteMemoryError):
             return None
         optimizer.step()
@@ -270,7 +241,7 @@ PAGE = """# BGMD under attack
 
 Test accuracy in percent, mean ± standard deviation over seeds, of a network of 25,450 parameters on the embedded slice of Fashion-MNIST: 20 rows of 32 images, plain SGD
 with learning rate 0.1, blocks of 10 %, {steps} steps, averaged over the last {last}. Who is bad is drawn anew at every step; the attackers see all rows of the step. *Exact* is the geometric
-median of whole rows, *filter* the covariance filter. Made by `python examples/bgmd_under_attack.py`, whose file also defines the attackers; every run is in
+median of whole rows, *filter* the covariance filter. Made by `python examples/bgmd_under_attack.py`, with the attackers of `holdfast.threats` and two of its own; every run is in
 [bgmd_under_attack.jsonl](bgmd_under_attack.jsonl).
 
 How to read it: under bit flip, additive noise, shadow and hijack, BGMD is within a point of the exact median at every share. Where the exact median is steered (shadow and hijack-and-lie at 40 %, drift), so is BGMD, because it delivers the same

@@ -2,13 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import aggregators, memory, selectors
+from holdfast import aggregators, memory, optim, selectors, sources, threats
 
 ROOT = Path(__file__).parent.parent
+INNER = ("DenseSource", "LayerRows", "LossFunction", "Reduction", "Source")
+"""Names of `sources` that users meet in signatures alone."""
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -22,6 +26,18 @@ def test_every_public_name_of_bgmd_is_on_its_page(name: str) -> None:
     classes = {name: selectors.selectors[name].__name__ for name in selectors.selectors.names}
     classes |= {name: memory.memories[name].__name__ for name in memory.memories.names}
     assert re.search(rf"`[^`]*\b{classes.get(name, name)}\b[^`]*`|import .*{name}", (ROOT / "docs" / "bgmd.md").read_text())
+
+
+@pytest.mark.parametrize("name", [*optim.__all__, *(name for name in sources.__all__ if name not in INNER)])
+def test_every_public_name_of_training_is_on_its_page(name: str) -> None:
+    assert re.search(rf"`[^`]*\b{name}\b[^`]*`", (ROOT / "docs" / "training.md").read_text())
+
+
+@pytest.mark.parametrize("name", [*threats.attacks.names, *threats.corruptions.names])
+def test_every_threat_is_on_its_page_by_both_names(name: str) -> None:
+    text = (ROOT / "docs" / "threats.md").read_text()
+    registry: Any = threats.attacks if name in threats.attacks.names else threats.corruptions
+    assert re.search(rf"\| `{name}(\(.*\))?` \| `{registry[name].__name__}` \|", text)
 
 
 @pytest.mark.parametrize("name", aggregators.rules.names)
