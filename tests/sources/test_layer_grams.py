@@ -200,6 +200,22 @@ def test_small_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
 
 
+def test_a_model_is_looked_at_once_for_every_shape() -> None:
+    model, x, y = CASES[1].make()
+    n_passes = 0
+
+    def count(*_: object) -> None:
+        nonlocal n_passes
+        n_passes += 1
+
+    model.register_forward_hook(count)
+    source = LayerGrams(model, cross_entropy)
+    for inputs, labels, expected in ((x, y, 2), (x, y, 1), (x[:4], y[:4], 2), (x, y, 1)):
+        n_passes = 0
+        source(inputs, labels)
+        assert n_passes == expected
+
+
 class Twice(nn.Module):
     def __init__(self) -> None:
         super().__init__()

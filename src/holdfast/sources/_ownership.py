@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from holdfast._checks import failure
 from holdfast.layout import Layout
 from holdfast.sources._batch import picked
-from holdfast.sources._buffers import Buffers
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._objective import Objective
 from holdfast.sources._recording import Call, recorded, refused
+from holdfast.sources._rehearsal import rehearsal
 from holdfast.sources.layers import is_known
 
 
@@ -63,21 +63,12 @@ def check_reached(layout: Layout, n_uses: Counter[int], rows: LayerRows) -> None
 def calls_with_one_more(objective: Objective, batch: Any, n: int) -> list[Call]:
     """The calls of a forward pass with the first of the n samples once more at the end; random numbers and buffers stand as before."""
     one_more = torch.cat([torch.arange(n), torch.zeros(1, dtype=torch.int64)])
-    device = next(objective.model.parameters()).device
-    buffers = Buffers(objective.model)
-    buffers.begin()
     try:
-        with (
-            torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type),
-            torch.enable_grad(),
-            recorded(objective.model) as others,
-        ):
+        with rehearsal(objective.model), recorded(objective.model) as others:
             objective(picked(batch, one_more))
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise failure("model", "take any number of samples along the first dimension", f"with one more, {reason}") from error
-    finally:
-        buffers.restore()
     return others
 
 

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from holdfast._checks import check_count
 from holdfast.geometry import DenseRows
 from holdfast.sources._batch import batch_size, map_tensors, tensors_of
-from holdfast.sources._buffers import Buffers
 from holdfast.sources._mixing import check_samples_apart
 from holdfast.sources._objective import LossFunction, Reduction
+from holdfast.sources._rehearsal import rehearsal
 from holdfast.sources._source import DenseSource, check_same_parameters, row_buffer
 
 
@@ -73,7 +73,7 @@ class PerSample(DenseSource):
         return self._known_bytes[key]
 
     def _saved_bytes(self, sample: Any) -> int:
-        """Bytes that autograd saves of a forward pass; random numbers and buffers stand afterwards as before."""
+        """Bytes that autograd saves of a forward pass."""
         saved: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -81,17 +81,7 @@ class PerSample(DenseSource):
             saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        device = self.layout.parameters[0].device
-        buffers = Buffers(self.model)
-        buffers.begin()
-        try:
-            with (
-                torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type),
-                torch.enable_grad(),
-                torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-            ):
-                self._objective.total(sample)
-        finally:
-            buffers.restore()
+        with rehearsal(self.model), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            self._objective.total(sample)
         own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
         return sum(size for pointer, size in saved.items() if pointer not in own)

@@ -9,8 +9,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from holdfast._checks import failure
 from holdfast.layout import Layout
 from holdfast.sources._batch import map_tensors, picked, tensors_of
-from holdfast.sources._buffers import Buffers, median_of_rows
+from holdfast.sources._buffers import median_of_rows
 from holdfast.sources._objective import Objective
+from holdfast.sources._rehearsal import rehearsal
 
 State = dict[str, Tensor]
 PREFIX = "model."
@@ -62,7 +63,8 @@ def write_gradients(
             tensors = [tensor[at : at + chunk] for tensor in tensors_of(batch)]
             gradients, (_, (found, left)) = gradients_of(parameters, own, tensors)
         except RuntimeError as error:
-            _try_plainly(objective, picked(batch, at))
+            with rehearsal(objective.model):
+                objective.total(picked(batch, at))  # raises what the model itself has to say against the batch, if anything
             reason = str(error).strip().splitlines()[0]
             raise failure("model", "work under torch.func.vmap (MicroBatches without `vectorized` asks less)", reason) from error
         for columns, name in zip(torch.split(rows, list(layout.sizes), dim=1), layout.names, strict=True):
@@ -75,14 +77,3 @@ def write_gradients(
         if not torch.equal(values, buffer.expand_as(values)):
             medians.append((buffer, median_of_rows(values, buffer)))
     return torch.cat(losses), medians
-
-
-def _try_plainly(objective: Objective, part: Any) -> None:
-    """Raise what the model itself has to say against a slice, if anything."""
-    buffers = Buffers(objective.model)
-    buffers.begin()
-    try:
-        with torch.random.fork_rng([]), torch.no_grad():
-            objective.total(part)
-    finally:
-        buffers.restore()
