@@ -206,13 +206,8 @@ def loop_or_vmap() -> Table:
     small = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     for name, model in (("perceptron of 25,450 parameters", small), ("LeNet", model_of(lenet))):
         x, y = batch(640, 1, 28, 28)
-        best = interleaved(
-            {
-                "loop": lambda: MicroBatches(model, cross_entropy, n_rows=20)(x, y),
-                "vectorized": lambda: MicroBatches(model, cross_entropy, n_rows=20, vectorized=True)(x, y),
-            },
-            n_rounds=4,
-        )
+        loop, vectorized = (MicroBatches(model, cross_entropy, n_rows=20, vectorized=flag) for flag in (False, True))
+        best = interleaved({"loop": lambda: loop(x, y), "vectorized": lambda: vectorized(x, y)}, n_rounds=4)
         table.append({"model": name, "loop_ms": 1e3 * best["loop"], "vectorized_ms": 1e3 * best["vectorized"]})
     return table
 

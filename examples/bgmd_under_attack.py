@@ -132,7 +132,7 @@ def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, 
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
     source = MicroBatches(model, cross_entropy, n_rows=N_ROWS, vectorized=True)
-    cast = Cast(fraction=bad_fraction)
+    cast = Cast(bad_fraction=bad_fraction)
     test_pixels, accuracies = normalized(test), []
     for t in range(n_steps):
         batch = torch.randint(0, len(labels), (N_ROWS * BATCH,), generator=generator)

@@ -1,4 +1,4 @@
-"""A rule of one's own: rows count by how well they agree with the others. It is eleven lines, and works wherever a rule does.
+"""A rule of one's own: rows count by how well they agree with the others. It is one short class, and works wherever a rule does.
 
 python examples/own_aggregator.py
 """
@@ -36,7 +36,7 @@ class Agreement(GramAggregator):
 
 
 def main() -> tuple[float, float]:
-    """Print and return the errors of the mean and of this rule, relative to the truth, with a third of the rows a million times too long."""
+    """Print and return the cosines of the mean and of this rule with the truth, when a third of the rows is reversed and a million times too long."""
     truth = torch.randn(5000, generator=stream(0, "truth"))
     rows = truth + torch.randn(30, 5000, generator=stream(0, "rows"))
     rows[:10] *= -1e6

@@ -7,21 +7,25 @@ import torch
 from torch import nn
 
 from holdfast import RobustStep
-from holdfast.aggregators import GeometricMedian
+from holdfast.aggregators import GeometricMedian, Mean, NormClipping
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
-from holdfast.sources import LayerGrams, MicroBatches
+from holdfast.sources import LayerGrams, MicroBatches, Source
 from holdfast.threats import Cast, GaussianNoise
 
 
 def train(kind: str, n_steps: int) -> float:
-    """Test accuracy with rows of single samples, or of slices of eight."""
+    """Test accuracy with rows of single samples, clipped to the 51st largest length and averaged, or the median of slices of eight."""
     data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
     images, generator = data.scaled(), stream(0, "training")
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
-    loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), lr=0.003)
-    source = LayerGrams(model, loss_fn) if kind == "samples" else MicroBatches(model, loss_fn, n_rows=16)
-    step, cast, noise = RobustStep(GeometricMedian()), Cast(fraction=0.4), GaussianNoise(deviation=10.0)
+    loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.2)
+    source: Source
+    if kind == "samples":
+        source, step = LayerGrams(model, loss_fn), RobustStep(NormClipping(n_bad=51, aggregator=Mean()))
+    else:
+        source, step = MicroBatches(model, loss_fn, n_rows=16), RobustStep(GeometricMedian())
+    cast, noise = Cast(bad_fraction=0.4), GaussianNoise(deviation=10.0)
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (128,), generator=generator)
         bad = cast.draw(128, generator=generator)
@@ -31,8 +35,8 @@ def train(kind: str, n_steps: int) -> float:
         optimizer.step()
     if kind == "samples":
         assert result.weights is not None
-        on_noise = float(result.weights[bad].sum())
-        print(f"  in the last step the {int(bad.sum())} noisy images had {on_noise:.3f} of the weight")
+        weights = result.weights[~bad].mean(), result.weights[bad].mean()
+        print(f"  in the last step a clean image had the weight {weights[0]:.4f}, a noisy one {weights[1]:.4f}")
     with torch.no_grad():
         return float((model(test.scaled()).argmax(1) == test.labels).double().mean())
 

@@ -58,7 +58,7 @@ def train(way: str, corruption: str, seed: int, budget: int) -> float:
     loss_fn = nn.CrossEntropyLoss()
     source = LayerGrams(model, loss_fn) if rows == "samples" else MicroBatches(model, loss_fn, n_rows=N_SLICES)
     step, optimizer = RobustStep(rules.parse(rule)), torch.optim.Adam(model.parameters(), lr=0.001)
-    threat, cast = CORRUPTIONS[corruption], Cast(fraction=SHARE)
+    threat, cast = CORRUPTIONS[corruption], Cast(bad_fraction=SHARE)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)  # for dropout, which draws from torch's global generator
         for _ in range(round(budget / cost)):

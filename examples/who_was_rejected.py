@@ -26,7 +26,7 @@ def train(n_steps: int) -> tuple[Tensor, Tensor]:
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True)
-    step, cast, attack = RobustStep(CovarianceFilter()), Cast(fraction=0.3), InnerProduct(factor=2.0)
+    step, cast, attack = RobustStep(CovarianceFilter()), Cast(bad_fraction=0.3), InnerProduct(factor=2.0)
     bad, rejected = [], []
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (640,), generator=generator)
@@ -42,10 +42,15 @@ def draw(bad: Tensor, rejected: Tensor, path: Path) -> None:
     """One square per row and step."""
     mpl.use("svg")
     figure, axis = plt.subplots(figsize=(9, 3.6), layout="constrained")
-    axis.imshow(rejected.T, cmap="Greys", vmin=0, vmax=1.6, aspect="auto", interpolation="nearest")
+    axis.imshow(rejected.T.numpy(), cmap="Greys", vmin=0, vmax=1.6, aspect="auto", interpolation="nearest")
     steps, rows = torch.nonzero(bad, as_tuple=True)
-    axis.scatter(steps, rows, marker="x", s=14, color="tab:red", linewidths=1, label="bad")
-    axis.set(xlabel="step", ylabel="row", title="dark: rejected by the covariance filter; cross: a bad row")
+    axis.scatter(steps.numpy(), rows.numpy(), marker="x", s=14, color="tab:red", linewidths=1)
+    axis.set(
+        xlabel="step",
+        ylabel="row",
+        yticks=range(0, bad.shape[1], 5),
+        title="dark: rejected by the covariance filter; cross: a bad row",
+    )
     figure.savefig(path)
     plt.close(figure)
 

@@ -1,8 +1,10 @@
 """Settings for all tests."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
+import torch
 from hypothesis import settings
 
 # The same examples every time: a red build must mean a change, and no deadline on a shared machine.
@@ -15,3 +17,11 @@ os.environ["HOLDFAST_COMPILE"] = "never"  # only the tests of compilation compil
 @pytest.fixture
 def compile_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_COMPILE", "always")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    """What is drawn from torch's global generator (first parameters, dropout) is the same in every run."""
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(0)
+        yield

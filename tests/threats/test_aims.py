@@ -1,11 +1,13 @@
 """Every threat moves the figure that it aims at, in a small real training, and says honestly who survives.
 
-Softmax regression on Fashion-MNIST, 20 rows, 40 % of them bad, drawn anew at every step. Without a threat the rules used here reach 74 to 77 % after 60 steps
+Softmax regression on Fashion-MNIST, 20 rows, 40 % of them bad, drawn anew at every step. Without a threat the rules used here reach 73 to 77 % after 60 steps
 (the first test), so that the bounds below mean something on either side.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -76,14 +78,20 @@ def test_without_a_threat_every_rule_learns(rule: str) -> None:
     ("min-sum", 72, TRUSTED, 1.5),
     ("sign-flip", 72, TRUSTED, 1.5),
     ("gaussian-noise", 69, "geometric-median", 2.5),
-    ("salt-and-pepper", 75.8, MIXING, 1),
-    ("blur", 75, TRUSTED, 2),
+    ("salt-and-pepper", 75, MIXING, 1),
+    ("blur", 74.5, TRUSTED, 2),
     ("label-flip", 72.5, FILTER, 1.5),
     ("target-label", 60, FILTER, 1.5),
 ])  # fmt: skip
 def test_the_mean_fails_and_a_rule_survives(threat: str, mean_is_below: float, rule: str, loses_at_most: float) -> None:
     assert trained("mean", threat).accuracy < mean_is_below
     assert trained(rule, threat).accuracy > trained(rule).accuracy - loses_at_most
+
+
+@pytest.mark.parametrize("name", [*attacks.names, *corruptions.names])
+def test_every_threat_has_its_aim_shown_here(name: str) -> None:
+    kind = (attacks[name] if name in attacks.names else corruptions[name]).__name__
+    assert re.search(rf'"{name}[("]|\b{kind}\(', Path(__file__).read_text())
 
 
 @pytest.mark.parametrize(("threat", "is_below"), [("shadow", 65), ("hijack", 50), ("hijack-and-lie", 30)])

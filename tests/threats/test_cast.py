@@ -18,20 +18,20 @@ from holdfast.threats import Cast, rows_to_samples
     (0.7 - 0.4, 5, 2), (0.0, 10, 0), (0, 10, 0), (1.0, 10, 10), (1, 7, 7), (1e-300, 10, 0), (0.35, 10, 4), (0.57, 50, 29),
 ])  # fmt: skip
 def test_shares_are_rounded_to_the_nearest_and_halves_up(fraction: float, n: int, n_bad: int) -> None:
-    assert Cast(fraction=fraction).n_bad(n) == n_bad
+    assert Cast(bad_fraction=fraction).count(n) == n_bad
 
 
 @given(st.integers(0, 1000), st.integers(1, 3000))
 def test_counts_are_those_of_exact_arithmetic(thousandths: int, n: int) -> None:
     exact = Fraction(thousandths, 1000) * n
-    n_bad = Cast(fraction=thousandths / 1000).n_bad(n)
+    n_bad = Cast(bad_fraction=thousandths / 1000).count(n)
     assert n_bad == (2 * exact + 1) // 2
     assert 0 <= n_bad <= n
 
 
 @pytest.mark.parametrize("redrawn", [True, False])
 def test_so_many_are_drawn(redrawn: bool) -> None:
-    for cast, n_bad in ((Cast(fraction=0.4, redrawn=redrawn), 13), (Cast(count=5, redrawn=redrawn), 5)):
+    for cast, n_bad in ((Cast(bad_fraction=0.4, redrawn=redrawn), 13), (Cast(n_bad=5, redrawn=redrawn), 5)):
         mask = cast.draw(32, generator=stream(0, "cast"))
         assert mask.dtype == torch.bool
         assert mask.shape == (32,)
@@ -49,16 +49,16 @@ def draws(cast: Cast, n: int, n_steps: int) -> list[Tensor]:
 
 
 def test_identities_are_redrawn_or_stay() -> None:
-    moving = draws(Cast(fraction=0.4), 20, 30)
+    moving = draws(Cast(bad_fraction=0.4), 20, 30)
     assert len({tuple(mask.tolist()) for mask in moving}) > 25
-    fixed = draws(Cast(fraction=0.4, redrawn=False), 20, 30)
+    fixed = draws(Cast(bad_fraction=0.4, redrawn=False), 20, 30)
     assert len({tuple(mask.tolist()) for mask in fixed}) == 1
 
 
 def test_every_row_is_as_likely_as_any_other() -> None:
     """Each, and each pair, within four and a half standard deviations over 5,000 draws."""
     n_steps, n, n_bad = 5000, 10, 4
-    masks = torch.stack(draws(Cast(count=n_bad), n, n_steps)).double()
+    masks = torch.stack(draws(Cast(n_bad=n_bad), n, n_steps)).double()
     together = masks.T @ masks / n_steps
     single, pair = n_bad / n, n_bad * (n_bad - 1) / (n * (n - 1))
     assert bool(((together.diagonal() - single).abs() < 4.5 * (single * (1 - single) / n_steps) ** 0.5).all())
@@ -68,22 +68,22 @@ def test_every_row_is_as_likely_as_any_other() -> None:
 
 @given(st.integers(1, 12), st.integers(1, 7), st.integers(0, 50))
 def test_samples_of_bad_rows(n: int, per_row: int, seed: int) -> None:
-    mask = Cast(fraction=0.4).draw(n, generator=stream(seed, "rows"))
+    mask = Cast(bad_fraction=0.4).draw(n, generator=stream(seed, "rows"))
     samples = rows_to_samples(mask, n * per_row)
     assert samples.view(n, per_row).tolist() == [[bad] * per_row for bad in mask.tolist()]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({}, r"Exactly one of `fraction` and `count` must be given, got neither\."),
-    ({"fraction": 0.1, "count": 1}, r"Exactly one of `fraction` and `count` must be given, got both\."),
-    ({"fraction": 1.01}, r"`fraction` must be in \[0, 1\], got 1\.01\."),
-    ({"fraction": -0.1}, r"`fraction` must be in \[0, 1\], got -0\.1\."),
-    ({"fraction": float("nan")}, r"`fraction` must be in \[0, 1\], got nan\."),
-    ({"fraction": True}, r"`fraction` must be in \[0, 1\], got True\."),
-    ({"fraction": "half"}, r"`fraction` must be in \[0, 1\], got half\."),
-    ({"count": -1}, r"`count` must be a whole number of at least 0, got -1\."),
-    ({"count": 2.0}, r"`count` must be a whole number of at least 0, got 2\.0\."),
-    ({"count": 1, "redrawn": 1}, r"`redrawn` must be True or False, got 1\."),
+    ({}, r"Exactly one of `bad_fraction` and `n_bad` must be given, got neither\."),
+    ({"bad_fraction": 0.1, "n_bad": 1}, r"Exactly one of `bad_fraction` and `n_bad` must be given, got both\."),
+    ({"bad_fraction": 1.01}, r"`bad_fraction` must be in \[0, 1\], got 1\.01\."),
+    ({"bad_fraction": -0.1}, r"`bad_fraction` must be in \[0, 1\], got -0\.1\."),
+    ({"bad_fraction": float("nan")}, r"`bad_fraction` must be in \[0, 1\], got nan\."),
+    ({"bad_fraction": True}, r"`bad_fraction` must be in \[0, 1\], got True\."),
+    ({"bad_fraction": "half"}, r"`bad_fraction` must be in \[0, 1\], got half\."),
+    ({"n_bad": -1}, r"`n_bad` must be a whole number of at least 0, got -1\."),
+    ({"n_bad": 2.0}, r"`n_bad` must be a whole number of at least 0, got 2\.0\."),
+    ({"n_bad": 1, "redrawn": 1}, r"`redrawn` must be True or False, got 1\."),
 ]
 
 
@@ -95,15 +95,15 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
 
 def test_bad_calls_are_named() -> None:
     generator: Any = stream(0, "cast")
-    with pytest.raises(ValueError, match=r"^`count` must be at most 10, the number there is, got 13\.$"):
-        Cast(count=13).draw(10, generator=generator)
+    with pytest.raises(ValueError, match=r"^`n_bad` must be at most 10, the number there is, got 13\.$"):
+        Cast(n_bad=13).draw(10, generator=generator)
     with pytest.raises(ValueError, match=r"^`n` must be a whole number of at least 1, got 0\.$"):
-        Cast(count=0).n_bad(0)
+        Cast(n_bad=0).count(0)
     with pytest.raises(ValueError, match=r"^`mask` must be a bool tensor \[10\], one entry a row, got torch\.bool \[9\]\.$"):
-        Cast(count=3, redrawn=False).draw(10, generator=generator, previous=torch.zeros(9, dtype=torch.bool))
+        Cast(n_bad=3, redrawn=False).draw(10, generator=generator, previous=torch.zeros(9, dtype=torch.bool))
     generator = None
     with pytest.raises(ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"):
-        Cast(count=3).draw(10, generator=generator)
+        Cast(n_bad=3).draw(10, generator=generator)
     with pytest.raises(ValueError, match=r"^`n_samples` must be a multiple of 3, the number of rows, got 10\.$"):
         rows_to_samples(torch.ones(3, dtype=torch.bool), 10)
     with pytest.raises(ValueError, match=r"^`mask` must be a bool tensor \[n\], one entry a row, got torch\.float32 \[3\]\.$"):

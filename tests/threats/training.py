@@ -80,7 +80,7 @@ def train(
     """
     pixels, labels = images("train")
     draws, threats = stream(seed, "batches"), stream(seed, "threats")
-    cast = Cast(fraction=bad_fraction)
+    cast = Cast(bad_fraction=bad_fraction)
     mask: Tensor | None = None
     state: State = None
     parameters = torch.zeros(D)

@@ -14,9 +14,6 @@ from holdfast.geometry._gram import Gram, squared_distances
 CLOSE = 1e-3
 """Squared distances below this share of the squared norms have lost digits in float32: centre the rows and measure again."""
 
-CROWD = 0.25
-"""Share of the rows that may be so close to one: a few near-twins cannot move a rule by more than their distance, a crowd decides where its middle is."""
-
 OUTSIZED = 1e8
 """Rows whose squared norm is this many times the usual one: float32 angles to them are too coarse for what they add to an objective."""
 
@@ -62,9 +59,8 @@ def is_trustworthy(gram: Gram, d: int, dtype: torch.dtype) -> bool:
     squares = gram.products.diagonal()[:-1]
     if not bool(torch.isfinite(gram.products).all()) or not are_tame(squares, d, dtype):
         return False
-    is_close = squared_distances(gram.products[:-1, :-1]) < CLOSE * torch.maximum(squares[:, None], squares[None, :])
-    n_close = is_close[: gram.n, : gram.n].sum(1) - 1  # a row is close to itself
-    return bool((n_close <= CROWD * gram.n).all()) and not bool(is_close[: gram.n, gram.n :].any())
+    distances = squared_distances(gram.products[:-1, :-1]) + torch.diag(squares)
+    return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
 
 
 def are_tame(squares: Tensor, d: int, dtype: torch.dtype) -> bool:

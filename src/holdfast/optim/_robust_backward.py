@@ -3,7 +3,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast._checks import failure
+from holdfast._checks import check_instance, failure
 from holdfast.aggregators import Aggregator
 from holdfast.robust_step import RobustStep, StepResult
 from holdfast.sources import LayerGrams, LossFunction
@@ -41,6 +41,7 @@ def robust_backward(
         >>> bool(model.weight.grad.norm() < 100)
         True
     """
+    check_instance("aggregator", aggregator, Aggregator)
     if generator is None and "generator" in aggregator.needs:
         raise failure("generator", f"be given to {aggregator!r}", None)
     return RobustStep(aggregator, generator=generator).backward(LayerGrams(model, loss_fn)(inputs, targets))

@@ -30,7 +30,8 @@ class RobustOptimizer(Optimizer):
     optimizer's state and the step's: memory, generator, number of steps. It consists of tensors, numbers and containers, so
     `torch.load(..., weights_only=True)` reads it.
 
-    Where something stands between gradient and step (clipping, a gradient scaler), use :meth:`backward` and then `step()`.
+    Where something stands between gradient and step (clipping, a gradient scaler), use :meth:`backward` and then `step()`. A `step()` without either is
+    refused: a gradient that came another way is not robust.
 
     Args:
         optimizer: any torch optimizer whose `step` needs no closure.
@@ -62,6 +63,7 @@ class RobustOptimizer(Optimizer):
         self.optimizer = optimizer
         self.robust_step = step
         self.result: StepResult | None = None
+        self._has_direction = False
 
     def __repr__(self) -> str:
         return f"RobustOptimizer({self.optimizer!r}, {self.robust_step!r})"
@@ -126,6 +128,7 @@ class RobustOptimizer(Optimizer):
         self.result = None
         if scaler is None or not scaler.is_enabled():
             self.result = self.robust_step.backward(rows, lr=lr, row_weights=row_weights, reference=reference, score=score)
+            self._has_direction = True
             return self.result
         try:
             self.result = self.robust_step(rows, lr=lr, row_weights=row_weights, reference=reference, score=score)
@@ -134,6 +137,7 @@ class RobustOptimizer(Optimizer):
         except NonFiniteRowsError:
             direction = torch.full((rows.d,), torch.inf, dtype=rows.dtype, device=rows.device)
         layout.write_gradient(direction)
+        self._has_direction = True
         return self.result
 
     def step(  # type: ignore[override]
@@ -149,14 +153,17 @@ class RobustOptimizer(Optimizer):
 
         Args:
             rows: rows that carry their layout; None if `p.grad` holds what it should, after :meth:`backward`.
-            closure: handed to the optimizer inside.
+            closure: never called, because rows are made once a step; frameworks hand one over all the same.
             row_weights: as in :meth:`backward`.
             reference: as in :meth:`backward`.
             score: as in :meth:`backward`.
         """
         if rows is not None:
             self.backward(rows, row_weights=row_weights, reference=reference, score=score)
-        self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+        if not self._has_direction:
+            raise failure("rows", "be given to `step`, or to `backward` before it: a plain gradient is not robust", None)
+        self._has_direction = False
+        self.optimizer.step()
 
     def _check_holds(self, layout: Layout) -> None:
         held = {id(parameter) for group in self.param_groups for parameter in group["params"]}

@@ -62,6 +62,11 @@ def picked(batch: Any, samples: int | slice | Tensor) -> Any:
     return map_tensors(lambda tensor: tensor[samples.to(tensor.device) if isinstance(samples, Tensor) else samples], batch)
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, in one line without a full stop."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 def detached(batch: Any) -> Any:
     """The batch without what its tensors were computed from: only parameters are differentiated."""
     return map_tensors(torch.Tensor.detach, batch)

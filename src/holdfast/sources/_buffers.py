@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from holdfast.aggregators import CoordinateMedian
-from holdfast.errors import NonFiniteRowsError
-from holdfast.geometry import working_dtype
+from holdfast.geometry import median, working_dtype
 
 
 class Buffers:
@@ -78,12 +76,7 @@ def _held(module: nn.Module, name: str) -> Tensor:
 
 def median_of_rows(values: Tensor, start: Tensor) -> Tensor:
     """The coordinate median of `values` [n, ...] over the rows; `start` [...] where most of them are not finite."""
-    rows = values.reshape(len(values), -1)
-    if rows.shape[1] == 0:
-        return start
-    if not rows.is_floating_point():
-        return rows.sort(0).values[(len(rows) - 1) // 2].view_as(start)
-    try:
-        return CoordinateMedian()(rows.to(working_dtype(rows.dtype))).view_as(start).to(start)
-    except NonFiniteRowsError:
-        return start
+    if not values.is_floating_point():
+        return values.sort(0).values[(len(values) - 1) // 2]
+    finite = values[torch.isfinite(values.reshape(len(values), -1)).all(1)].to(working_dtype(values.dtype))
+    return median(len(finite))(list(finite)).to(start) if 2 * len(finite) > len(values) else start

@@ -9,7 +9,7 @@ from holdfast.sources._batch import batch_size, detached, map_tensors, tensors_o
 from holdfast.sources._graph import check_differentiable, uses
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._mixing import check_samples_apart
-from holdfast.sources._objective import LossFunction, Reduction, check_losses
+from holdfast.sources._objective import LossFunction, check_losses
 from holdfast.sources._ownership import adopters, calls_with_one_more, check_lengths, check_owners, check_reached, check_sum
 from holdfast.sources._recording import Call, recorded, refused
 from holdfast.sources._source import Source, check_same_parameters, write_row
@@ -37,8 +37,7 @@ class LayerGrams(Source):
     Args:
         model: any module whose layers fit the list above; its parameters share one dtype and one device.
         loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar, or the losses [n] of the samples (reduction="none"), which are then
-            also in `losses`. Of a scalar it is taken that it is a sum or mean of terms of single samples.
-        reduction: "mean" or "sum", what a scalar loss does over samples; by default what `loss_fn.reduction` says, else "mean".
+            also in `losses`; their mean is then the loss. Of a scalar it is taken that it is a sum or mean of terms of single samples.
 
     Example:
         >>> from holdfast.aggregators import GeometricMedian
@@ -48,8 +47,8 @@ class LayerGrams(Source):
         torch.Size([9])
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, *, reduction: Reduction | None = None) -> None:
-        super().__init__(model, loss_fn, reduction)
+    def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
+        super().__init__(model, loss_fn)
         self._seen: set[tuple[Any, ...]] = set()
 
     def __call__(self, inputs: Any, targets: Any = None) -> LayerRows:

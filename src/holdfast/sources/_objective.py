@@ -1,7 +1,7 @@
 """What is differentiated: a model and a loss, called as the user's own loop would call them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,12 +33,11 @@ class Objective:
         own = getattr(loss_fn, "reduction", None)
         if own in ("mean", "sum") and reduction not in (None, own):
             raise failure("reduction", f"be that of the loss, {own!r}", repr(reduction))
-        found = reduction or own or "mean"
-        if found not in ("mean", "sum", "none"):
-            raise failure("reduction", "be 'mean' or 'sum'", repr(found))
+        if reduction not in (None, "mean", "sum"):
+            raise failure("reduction", "be 'mean' or 'sum'", repr(reduction))
         self.model = model
         self.loss_fn = loss_fn
-        self.reduction = cast(Literal["mean", "sum", "none"], found)
+        self._adds_up = "sum" in (reduction, own)
 
     def __call__(self, batch: tuple[Any, Any]) -> Tensor:
         """The loss of a batch (inputs, targets)."""
@@ -62,7 +61,7 @@ class Objective:
 
     def factor(self, n_rows: int) -> float:
         """What the gradient of one of `n_rows` slices is multiplied by, so that the mean of rows is the gradient of the whole batch."""
-        return float(n_rows) if self.reduction == "sum" else 1.0
+        return float(n_rows) if self._adds_up else 1.0
 
 
 def check_losses(losses: Tensor) -> None:

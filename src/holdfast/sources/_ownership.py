@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from holdfast._checks import failure
 from holdfast.layout import Layout
-from holdfast.sources._batch import picked
+from holdfast.sources._batch import first_line, picked
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._objective import Objective
 from holdfast.sources._recording import Call, recorded, refused
@@ -67,8 +67,10 @@ def calls_with_one_more(objective: Objective, batch: Any, n: int) -> list[Call]:
         with rehearsal(objective.model), recorded(objective.model) as others:
             objective(picked(batch, one_more))
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise failure("model", "take any number of samples along the first dimension", f"with one more, {reason}") from error
+        with rehearsal(objective.model):
+            objective(batch)  # raises what the model itself has to say against the batch, if anything
+        got = f"with one more, {first_line(error)}"
+        raise failure("model", "take any number of samples along the first dimension", got) from error
     return others
 
 

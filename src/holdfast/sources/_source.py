@@ -22,10 +22,10 @@ class Source(ABC):
 
     Attributes:
         layout: which columns belong to which parameter.
-        losses: [n] the losses of the rows of the last call; empty before the first.
+        losses: [n] the losses of the rows of the last call; empty before the first. (`LayerGrams` with a scalar loss: that one.)
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None) -> None:
+    def __init__(self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None = None) -> None:
         self._objective = Objective(model, loss_fn, reduction)
         self.model = model
         self.layout = trainable(model)

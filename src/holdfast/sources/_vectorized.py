@@ -8,7 +8,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from holdfast._checks import failure
 from holdfast.layout import Layout
-from holdfast.sources._batch import map_tensors, picked, tensors_of
+from holdfast.sources._batch import first_line, map_tensors, picked, tensors_of
 from holdfast.sources._buffers import median_of_rows
 from holdfast.sources._objective import Objective
 from holdfast.sources._rehearsal import rehearsal
@@ -65,8 +65,8 @@ def write_gradients(
         except RuntimeError as error:
             with rehearsal(objective.model):
                 objective.total(picked(batch, at))  # raises what the model itself has to say against the batch, if anything
-            reason = str(error).strip().splitlines()[0]
-            raise failure("model", "work under torch.func.vmap (MicroBatches without `vectorized` asks less)", reason) from error
+            wanted = "work under torch.func.vmap (MicroBatches without `vectorized` asks less)"
+            raise failure("model", wanted, first_line(error)) from error
         for columns, name in zip(torch.split(rows, list(layout.sizes), dim=1), layout.names, strict=True):
             columns.copy_(gradients[PREFIX + name].reshape(columns.shape))
         losses.append(found)

@@ -15,8 +15,8 @@ class BitFlips(Attack):
     """Their own gradient with bits of its binary form flipped, as by faulty memory.
 
     Each entry is hit with probability `fraction`, independently; in an entry that is hit, all `bits` of its IEEE-754 form are flipped. Bit 0 is the
-    lowest. In float32 the default is the highest bit of the mantissa, the two highest of the exponent, and the sign: small numbers
-    become about -1e18 times as large, and some become NaN. Half precision has 16 bits, so it needs other `bits`; in float64 the default ones lie in the
+    lowest. In float32 the default is the highest bit of the mantissa, the two highest of the exponent, and the sign: numbers
+    below 2 become some 2^64 times as large with the other sign, larger ones as much smaller, and some become NaN. Half precision has 16 bits, so it needs other `bits`; in float64 the default ones lie in the
     mantissa and change almost nothing (62 and 63 are its highest exponent bit and its sign).
 
     Args:

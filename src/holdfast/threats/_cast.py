@@ -17,43 +17,43 @@ class Cast:
     1e-9 of a half counts as one, because a product such as 0.29 * 50 falls just short of it in floating point.
 
     Args:
-        fraction: the share, in [0, 1].
-        count: the number, instead.
+        bad_fraction: the share, in [0, 1].
+        n_bad: the number, instead.
         redrawn: whether identities are drawn anew at every step (the paper's dynamic attackers) or stay as first drawn.
 
     Reference: the paper's experiments, where a share of the rows is redrawn at each step.
 
     Example:
-        >>> cast = Cast(fraction=0.4)
-        >>> cast.n_bad(32)
+        >>> cast = Cast(bad_fraction=0.4)
+        >>> cast.count(32)
         13
         >>> cast.draw(5, generator=torch.Generator().manual_seed(0)).sum()
         tensor(2)
     """
 
-    fraction: float | None = None
-    count: int | None = None
+    bad_fraction: float | None = None
+    n_bad: int | None = None
     redrawn: bool = True
 
     def __post_init__(self) -> None:
-        check_one_of("fraction", self.fraction, "count", self.count)
-        if self.count is not None:
-            check_count("count", self.count)
-        if self.fraction is not None:
-            is_number = isinstance(self.fraction, (int, float)) and not isinstance(self.fraction, bool)
-            if not is_number or not 0 <= self.fraction <= 1:
-                raise failure("fraction", "be in [0, 1]", self.fraction)
+        check_one_of("bad_fraction", self.bad_fraction, "n_bad", self.n_bad)
+        if self.n_bad is not None:
+            check_count("n_bad", self.n_bad)
+        if self.bad_fraction is not None:
+            is_number = isinstance(self.bad_fraction, (int, float)) and not isinstance(self.bad_fraction, bool)
+            if not is_number or not 0 <= self.bad_fraction <= 1:
+                raise failure("bad_fraction", "be in [0, 1]", self.bad_fraction)
         check_flag("redrawn", self.redrawn)
 
-    def n_bad(self, n: int) -> int:
+    def count(self, n: int) -> int:
         """How many of n are bad."""
         check_count("n", n, at_least=1)
-        if self.count is None:
-            assert self.fraction is not None
-            return math.floor(self.fraction * n + 0.5 + 1e-9)
-        if self.count > n:
-            raise failure("count", f"be at most {n}, the number there is", self.count)
-        return self.count
+        if self.n_bad is None:
+            assert self.bad_fraction is not None
+            return math.floor(self.bad_fraction * n + 0.5 + 1e-9)
+        if self.n_bad > n:
+            raise failure("n_bad", f"be at most {n}, the number there is", self.n_bad)
+        return self.n_bad
 
     def draw(self, n: int, *, generator: torch.Generator, previous: Tensor | None = None) -> Tensor:
         """Bool [n] on the CPU, True where bad: every choice of that many is as likely as any other.
@@ -63,7 +63,7 @@ class Cast:
             generator: source of random numbers.
             previous: what was drawn at the step before; where identities are fixed, it is returned again.
         """
-        n_bad = self.n_bad(n)
+        n_bad = self.count(n)
         if previous is not None and not self.redrawn:
             check_mask(previous, n)
             return previous

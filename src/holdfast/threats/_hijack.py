@@ -16,6 +16,8 @@ class Hijack(Attack):
     All bad rows send :math:`-\mu`, the honest mean reversed, with `size` on the `n_columns` columns of least :math:`\sum_i h_{ij}^2` over the
     honest rows (of equals, the first; all columns, where there are no more).
 
+    Reference: none; made against blocks chosen by norm, see `docs/results/bgmd_under_attack.md`.
+
     Example:
         >>> rows = torch.tensor([[4.0, 1.0], [2.0, 1.0], [0.0, 0.0]])
         >>> Hijack(n_columns=1, size=50.0)(rows, torch.tensor([False, False, True]))[2]

@@ -22,6 +22,8 @@ class HijackAndLie(Attack):
         size: what the thief holds.
         lie: the factor of the others.
 
+    Reference: none; made against blocks chosen by norm, see `docs/results/bgmd_under_attack.md`.
+
     Example:
         >>> rows = torch.tensor([[4.0, 1.0], [2.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
         >>> HijackAndLie(fraction=0.25, size=50.0, lie=7.0)(rows, torch.tensor([False, False, True, True]))[2:]

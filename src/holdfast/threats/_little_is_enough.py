@@ -22,7 +22,7 @@ class LittleIsEnough(Attack):
     Where bad rows have a majority, s would be below 1 and is taken as 1. A single honest row has no spread; bad rows then equal it.
 
     Args:
-        z: how many deviations; None for the formula, which few bad rows can make slightly negative.
+        z: how many deviations; None for the formula, which is below zero where very few rows are bad (-0.43 for one of four).
 
     Reference: Baruch et al., *A Little Is Enough: Circumventing Defenses for Distributed Learning* (NeurIPS 2019), the attack that
     prevents convergence.
@@ -51,7 +51,7 @@ class LittleIsEnough(Attack):
             return self.z
         n_honest, n_supporters = n - n_bad, max(1, n // 2 + 1 - n_bad)
         if n_supporters >= n_honest:
-            return 0.0  # one honest row among two
+            return 0.0  # a single honest row
         return NormalDist().inv_cdf((n_honest - n_supporters) / n_honest)
 
     def _bad_rows(self, scene: Scene) -> Tensor:

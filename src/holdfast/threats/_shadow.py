@@ -25,6 +25,8 @@ class Shadow(Attack):
     The `state`, if one is given, is a vector [d] that the step will add to every row (its memory divided by the learning rate): the bad rows are then
     such that they shadow the rows *with* it. :meth:`learn` has nothing to add; whoever knows the memory passes it.
 
+    Reference: none; made against blocks chosen by norm, see `docs/results/bgmd_under_attack.md`.
+
     Example:
         >>> rows = torch.tensor([[4.0, 1.0, 0.0], [4.0, 1.0, 0.0], [4.0, 1.0, 0.0]])
         >>> Shadow(fraction=0.34)(rows, torch.tensor([False, False, True]))[2]

@@ -1,4 +1,4 @@
-"""The paper's models."""
+"""Models of the paper."""
 
 from holdfast.lab.models._lenet import lenet
 from holdfast.lab.models._resnet18 import resnet18
