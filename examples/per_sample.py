@@ -15,7 +15,7 @@ from holdfast.threats import Cast, GaussianNoise
 
 
 def train(kind: str, n_steps: int) -> float:
-    """Test accuracy with rows of single samples, clipped to the 51st largest length and averaged, or the median of slices of eight."""
+    """Test accuracy with single samples, clipped for up to 51 bad ones of 128 and averaged, or with the median of slices of eight."""
     data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
     images, generator = data.scaled(), stream(0, "training")
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
