@@ -35,7 +35,7 @@ WAYS = {
     "slices, median": ("slices", "geometric-median", 1.9),
     "samples, median": ("samples", "geometric-median", 2.2),
     "samples, clipped mean": ("samples", "clipping(n_bad=51) | mean", 1.7),
-    "samples, shorter half": ("samples", "norm-filter(n_bad=51)", 1.7),
+    "samples, norm filter": ("samples", "norm-filter(n_bad=51)", 1.7),
 }
 """The rows, the rule, and the cost of a step in plain steps; the mean of slices is the plain step."""
 

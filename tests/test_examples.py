@@ -130,7 +130,7 @@ def test_samples_against_slices_is_resumed_and_shown(tmp_path: Path) -> None:
 
 
 def test_the_committed_samples_keep_their_promise() -> None:
-    """Over three seeds, samples beat slices under noise and under flipped labels; the page shows the record."""
+    """Over three seeds: under noise limited samples hold and slices do not; elsewhere the clipped mean is near them. The page shows the record."""
     path = ROOT / "docs" / "results" / "samples_against_slices.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -139,7 +139,9 @@ def test_the_committed_samples_keep_their_promise() -> None:
         assert len(found) == 3
         return float(sum(found) / 3)
 
-    assert mean("samples, median", "noise") > mean("slices, median", "noise") + 20
-    assert mean("samples, median", "label flip") > mean("slices, median", "label flip") + 5
+    for way in ("samples, clipped mean", "samples, norm filter"):
+        assert mean(way, "noise") > mean("slices, median", "noise") + 20
+    for corruption in ("label flip", "random labels", "target label"):
+        assert mean("samples, clipped mean", corruption) > mean("slices, mean", corruption) - 4
     lines = samples_against_slices.markdown(samples_against_slices.summary(done))
     assert (ROOT / "docs" / "results" / "samples_against_slices.md").read_text().splitlines()[-len(lines) :] == lines

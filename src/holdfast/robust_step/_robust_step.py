@@ -163,7 +163,8 @@ class RobustStep:
         norm = 0.0 if state is None else length(state)
         if not norm < float("inf"):
             raise NonFiniteMemoryError(f"`memory` must stay finite, got a norm of {norm} in {self.memory!r}.")
-        if not bool(torch.isfinite(sent.to(rows.dtype).sum(dtype=torch.float64))):
+        # The largest entry tells without a copy of the whole, which a sum in float64 would make.
+        if not bool(torch.isfinite(torch.linalg.vector_norm(sent.to(rows.dtype), torch.inf))):
             raise NonFiniteMemoryError(f"`direction` must fit {rows.dtype}, got entries up to {float(sent.abs().max()):g}.")
         residual = share_off(scores, block)
         # From here on nothing can fail.

@@ -9,7 +9,8 @@ from holdfast.sources._batch import detached, map_tensors, slices
 from holdfast.sources._buffers import Buffers
 from holdfast.sources._graph import check_differentiable
 from holdfast.sources._objective import LossFunction, Reduction
-from holdfast.sources._source import DenseSource, check_same_parameters, loss_scale, row_buffer, write_row
+from holdfast.sources._row_writer import RowWriter
+from holdfast.sources._source import DenseSource, check_same_parameters, loss_scale, row_buffer
 
 
 @final
@@ -80,22 +81,18 @@ class MicroBatches(DenseSource):
         buffers = Buffers(self.model)
         buffers.begin()
         try:
-            for part, row in zip(parts, rows, strict=True):
-                with torch.enable_grad():
-                    loss = self._objective.total(part)
-                    if not losses:
-                        check_differentiable(loss)
-                    self._write_gradient(loss * factor, row)
-                losses.append(loss.detach())
-                buffers.end_row()
+            with RowWriter(self.layout) as writer:
+                for part, row in zip(parts, rows, strict=True):
+                    with torch.enable_grad():
+                        loss = self._objective.total(part)
+                        if not losses:
+                            check_differentiable(loss)
+                        writer.write(loss * factor, row)
+                    losses.append(loss.detach())
+                    buffers.end_row()
             self._check(torch.stack(losses))
         except BaseException:
             buffers.restore()
             raise
         buffers.combine()
         return self._rows_of(rows, torch.stack(losses), scale)
-
-    def _write_gradient(self, loss: Tensor, row: Tensor) -> None:
-        with torch.autocast(loss.device.type, enabled=False):
-            gradients: tuple[Tensor | None, ...] = torch.autograd.grad(loss, self.layout.parameters, allow_unused=True)
-        write_row(self.layout, gradients, row)

@@ -12,6 +12,9 @@ from torch import Tensor
 from holdfast.geometry import products_between
 from holdfast.sources.layers._layer_gradients import LIMIT, squares
 
+BLOCK = 64
+"""Rows of one product: small enough to leave out most of the other side of the diagonal, large enough for a fast product."""
+
 
 def pays_pairwise(n: int, n_positions: int, n_outputs: int, n_inputs: int) -> bool:
     """Whether products between all pairs of positions cost less than the samples' gradients and their products."""
@@ -36,6 +39,17 @@ def pairwise_products(patches: Tensor, gradients: Tensor) -> Tensor:
     return torch.cat(blocks)
 
 
+def symmetric_products(rows: Tensor) -> Tensor:
+    """[n, n] inner products of the rows [n, c]; of many rows only those on one side of the diagonal are computed."""
+    n = len(rows)
+    products = torch.empty(n, n, dtype=torch.float64, device=rows.device)
+    for at in range(0, n, BLOCK):
+        found = products_between(rows[at : at + BLOCK], rows[at:])
+        products[at : at + BLOCK, at:] = found
+        products[at:, at : at + BLOCK] = found.T
+    return products
+
+
 def explicit_norms(chunks: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """[n] squared norms of the samples' gradients, from the same chunks."""
     total: Tensor | None = None
@@ -53,8 +67,7 @@ def explicit_products(chunks: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """
     total: Tensor | None = None
     for gradients, patches in chunks:
-        rows = torch.matmul(gradients, patches).flatten(1)
-        products = products_between(rows, rows)
+        products = symmetric_products(torch.matmul(gradients, patches).flatten(1))
         total = products if total is None else total + products
     assert total is not None
     return total
