@@ -4,6 +4,7 @@ Usage: python -m benchmarks [TABLE ...]
 """
 
 import argparse
+import inspect
 import json
 from pathlib import Path
 from types import ModuleType
@@ -57,7 +58,7 @@ def page(module: ModuleType, results: dict[str, Any]) -> str:
     for name, measure in module.TABLES.items():
         if name in results:
             title = name.replace("_", " ").capitalize()
-            parts += [f"## {title}", (measure.__doc__ or "").strip(), markdown(results[name])]
+            parts += [f"## {title}", inspect.getdoc(measure) or "", markdown(results[name])]
     return "\n\n".join(parts) + "\n"
 
 
