@@ -54,15 +54,15 @@ def sent(attack: Attack, rows: Tensor = ROWS, state: State = None) -> Tensor:
     return attack(rows, MASK, generator=stream(0, "attack"), state=state)[MASK].double()
 
 
-def close(got: Tensor, wanted: Tensor, tolerance: float = 1e-5) -> None:
+def assert_close(got: Tensor, wanted: Tensor, tolerance: float = 1e-5) -> None:
     torch.testing.assert_close(got.double(), wanted.double().expand_as(got), rtol=tolerance, atol=tolerance)
 
 
 def test_flips_and_nothing() -> None:
-    close(sent(SignFlip()), -ROWS[MASK], 0)
-    close(sent(ScaledFlip()), -100 * ROWS[MASK], 1e-6)
-    close(sent(ScaledFlip(factor=5.0)), -5 * ROWS[MASK], 1e-6)
-    close(sent(ZeroRows()), torch.zeros(N_BAD, D), 0)
+    assert_close(sent(SignFlip()), -ROWS[MASK], 0)
+    assert_close(sent(ScaledFlip()), -100 * ROWS[MASK], 1e-6)
+    assert_close(sent(ScaledFlip(factor=5.0)), -5 * ROWS[MASK], 1e-6)
+    assert_close(sent(ZeroRows()), torch.zeros(N_BAD, D), 0)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
@@ -116,9 +116,9 @@ def test_a_share_of_the_entries_is_flipped() -> None:
 
 def test_lazy_rows_send_what_they_had() -> None:
     attack, earlier = LazyRows(), gaussian(N, D, seed=5)
-    close(sent(attack), torch.zeros(N_BAD, D), 0)
+    assert_close(sent(attack), torch.zeros(N_BAD, D), 0)
     state = attack.learn(earlier, MASK)
-    close(sent(attack, state=state), earlier[MASK], 0)
+    assert_close(sent(attack, state=state), earlier[MASK], 0)
     earlier.zero_()  # the state is a copy
     assert state is not None
     assert bool((state != 0).all())
@@ -126,7 +126,7 @@ def test_lazy_rows_send_what_they_had() -> None:
 
 @pytest.mark.parametrize("z", [0.0, 0.7, 1.5])
 def test_little_is_enough(z: float) -> None:
-    close(sent(LittleIsEnough(z=z)), oracle.little_is_enough(HONEST, z))
+    assert_close(sent(LittleIsEnough(z=z)), oracle.little_is_enough(HONEST, z))
 
 
 @given(st.integers(3, 60), st.data())
@@ -148,7 +148,7 @@ def test_little_is_enough_where_its_formula_is_not() -> None:
 
 @pytest.mark.parametrize("factor", [0.1, 2.0, 100.0])
 def test_inner_product(factor: float) -> None:
-    close(sent(InnerProduct(factor=factor)), -factor * HONEST.double().mean(0))
+    assert_close(sent(InnerProduct(factor=factor)), -factor * HONEST.double().mean(0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -156,7 +156,7 @@ def test_collapse(dtype: torch.dtype) -> None:
     rows = common(N, D, 100.0, dtype=dtype)
     got = Collapse()(rows, MASK)
     assert float(got.double().mean(0).abs().max()) <= 10 * torch.finfo(dtype).eps * float(got.abs().max())
-    close(got[MASK], -rows[~MASK].double().sum(0) / N_BAD)
+    assert_close(got[MASK], -rows[~MASK].double().sum(0) / N_BAD)
 
 
 @directions
@@ -165,8 +165,8 @@ def test_collapse(dtype: torch.dtype) -> None:
 def test_min_max(direction: Direction, ratio: float, seed: int) -> None:
     rows = common(N, D, ratio, seed, torch.float64)
     honest = rows[~MASK]
-    close(sent(MinMax(direction=direction), rows), oracle.min_max(honest, direction), 1e-7)
-    close(sent(MinMax(direction=direction), rows.float()), oracle.min_max(honest, direction), 1e-4 * max(1.0, ratio))
+    assert_close(sent(MinMax(direction=direction), rows), oracle.min_max(honest, direction), 1e-7)
+    assert_close(sent(MinMax(direction=direction), rows.float()), oracle.min_max(honest, direction), 1e-4 * max(1.0, ratio))
 
 
 @directions
@@ -175,8 +175,8 @@ def test_min_max(direction: Direction, ratio: float, seed: int) -> None:
 def test_min_sum(direction: Direction, ratio: float, seed: int) -> None:
     rows = common(N, D, ratio, seed, torch.float64)
     honest = rows[~MASK]
-    close(sent(MinSum(direction=direction), rows), oracle.min_sum(honest, direction), 1e-6)
-    close(sent(MinSum(direction=direction), rows.float()), oracle.min_sum(honest, direction), 1e-4 * max(1.0, ratio))
+    assert_close(sent(MinSum(direction=direction), rows), oracle.min_sum(honest, direction), 1e-6)
+    assert_close(sent(MinSum(direction=direction), rows.float()), oracle.min_sum(honest, direction), 1e-4 * max(1.0, ratio))
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.sampled_from(["unit", "sign", "std"]), st.integers(0, 100))
@@ -193,7 +193,7 @@ def test_min_max_stays_within_its_bound_and_reaches_it(n_honest: int, d: int, di
 def test_where_there_is_no_way_to_go(attack: Attack) -> None:
     """Equal honest rows, or rows of zeros: the bad ones equal them."""
     for value in (0.0, 2.5):
-        close(sent(attack, torch.full((N, D), value)), torch.full((N_BAD, D), value), 0)
+        assert_close(sent(attack, torch.full((N, D), value)), torch.full((N_BAD, D), value), 0)
 
 
 def test_mimic_learns_the_direction_in_which_honest_rows_differ() -> None:
@@ -207,36 +207,36 @@ def test_mimic_learns_the_direction_in_which_honest_rows_differ() -> None:
         state = Mimic().learn(rows, MASK, state)
     assert state is not None
     wanted = oracle.mimic_direction([rows[~MASK] for rows in steps])
-    close(state, wanted, 1e-4)
+    assert_close(state, wanted, 1e-4)
     assert abs(float(state @ axis / state.norm())) > 0.9
     rows = gaussian(N, D, 50) + strength[:, None] * axis
     honest = rows[~MASK]
     copied = honest[int((honest.double() @ wanted).argmax())]
-    close(sent(Mimic(), rows, state), copied, 0)
+    assert_close(sent(Mimic(), rows, state), copied, 0)
     first = honest - honest.mean(0)
     longest = first[int(first.norm(dim=1).argmax())]
-    close(sent(Mimic(), rows), honest[int((honest @ longest).argmax())], 0)
+    assert_close(sent(Mimic(), rows), honest[int((honest @ longest).argmax())], 0)
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_shadow(fraction: float, seed: int) -> None:
     rows = gaussian(N, D, seed, torch.float64) * torch.logspace(-3, 1, D, dtype=torch.float64)
-    close(sent(Shadow(fraction=fraction), rows), oracle.shadow(rows[~MASK], N_BAD, fraction), 1e-9)
+    assert_close(sent(Shadow(fraction=fraction), rows), oracle.shadow(rows[~MASK], N_BAD, fraction), 1e-9)
     memory = gaussian(1, D, seed + 1, torch.float64)[0]
     wanted = oracle.shadow(rows[~MASK] + memory, N_BAD, fraction) - memory
-    close(sent(Shadow(fraction=fraction), rows, memory), wanted, 1e-9)
+    assert_close(sent(Shadow(fraction=fraction), rows, memory), wanted, 1e-9)
 
 
 @pytest.mark.parametrize("n_columns", [1, 5, 200])
 def test_hijack(n_columns: int) -> None:
-    close(sent(Hijack(n_columns=n_columns)), oracle.hijack(HONEST, n_columns, 1e4), 1e-6)
+    assert_close(sent(Hijack(n_columns=n_columns)), oracle.hijack(HONEST, n_columns, 1e4), 1e-6)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.4, 0.5])
 def test_hijack_and_lie(fraction: float) -> None:
     got = sent(HijackAndLie(fraction=fraction, size=1e6, lie=50.0))
-    close(got, oracle.hijack_and_lie(HONEST, N_BAD, fraction, 1e6, 50.0), 1e-4)
+    assert_close(got, oracle.hijack_and_lie(HONEST, N_BAD, fraction, 1e6, 50.0), 1e-4)
 
 
 IMAGES, LABELS = batch(200, channels=3)
@@ -270,7 +270,7 @@ def test_blur(sigma: float, height: int, width: int) -> None:
     got, _ = Blur(sigma=sigma)(images, torch.zeros(2, dtype=torch.int64), torch.tensor([True, True]))
     for i in range(2):
         for channel in range(2):
-            close(got[i, channel], oracle.blur(images[i, channel], sigma))
+            assert_close(got[i, channel], oracle.blur(images[i, channel], sigma))
 
 
 def test_labels() -> None:
