@@ -12,7 +12,7 @@ from benchmarks.core import Table
 from benchmarks.peak_memory import fresh_peak_bytes
 from benchmarks.timing import interleaved
 from holdfast import RobustStep, bgmd
-from holdfast.aggregators import GeometricMedian
+from holdfast.aggregators import GeometricMedian, rules
 from holdfast.geometry import DenseRows, geometric_median
 from holdfast.lab.models import lenet, resnet18
 from holdfast.seeds import stream
@@ -169,6 +169,20 @@ def where_a_per_sample_step_goes() -> Table:
     return [{"part": name, "over_plain": seconds / best["plain"]} for name, seconds in best.items() if name != "plain"]
 
 
+def samples_and_slices() -> Table:
+    """LeNet, a batch of 128: rows of 16 slices of eight and of single samples, with the rules of `examples/samples_against_slices.py`, over the plain step."""
+    model = model_of(lenet)
+    x, y = batch(128, 1, 28, 28)
+    ways = [("slices", "geometric-median"), ("samples", "geometric-median")]
+    ways += [("samples", "clipping(n_bad=51) | mean"), ("samples", "norm-filter(n_bad=51)")]
+    candidates = {"plain": plain(model, x, y)}
+    for rows, rule in ways:
+        source = LayerGrams(model, cross_entropy) if rows == "samples" else MicroBatches(model, cross_entropy, n_rows=16)
+        candidates[f"{rows}, {rule}"] = robust(model, source, RobustStep(rules.parse(rule)), x, y)
+    best = interleaved(candidates, n_rounds=10)
+    return [{"rows_and_rule": name, "over_plain": seconds / best["plain"]} for name, seconds in best.items() if name != "plain"]
+
+
 def resnet_candidate(name: str) -> Step:
     """A step of ResNet-18 on 160 images, plain (of 16 images at a time) or from 10 rows of 16."""
     model = model_of(resnet18)
@@ -183,7 +197,7 @@ def resnet_memory() -> Table:
     """ResNet-18, 10 rows of 16 images: peak memory of a step beyond the rows and the plain step of the same slices, as a share of the rows.
 
     BGMD's memory, one vector, and its direction count as extra here. What counts is memory in use: the C library's allocator is told to give freed memory back
-    at once. By default it keeps some, and its pools grow by 50 to 100 MB more beside the rows than in a plain step.
+    at once. By default it keeps some, and the process grows by more than this.
     """
     names, rows = ("plain", "geometric median", "bgmd"), 10 * 11_173_962 * 4
     peaks = {name: fresh_peak_bytes("benchmarks.training", "resnet_candidate", name) for name in names}
@@ -215,6 +229,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "micro_batch_steps": micro_batch_steps,
     "per_sample_steps": per_sample_steps,
     "where_a_per_sample_step_goes": where_a_per_sample_step_goes,
+    "samples_and_slices": samples_and_slices,
     "resnet_memory": resnet_memory,
     "loop_or_vmap": loop_or_vmap,
 }
