@@ -26,8 +26,6 @@ class Objective:
     """
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None) -> None:
-        if not isinstance(model, nn.Module):
-            raise failure("model", "be a torch.nn.Module", type(model).__name__)
         if not callable(loss_fn):
             raise failure("loss_fn", "be a function of the model's output and the targets", type(loss_fn).__name__)
         own = getattr(loss_fn, "reduction", None)

@@ -26,9 +26,9 @@ class Source(ABC):
     """
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None = None) -> None:
-        self._objective = Objective(model, loss_fn, reduction)
-        self.model = model
         self.layout = trainable(model)
+        self.model = model
+        self._objective = Objective(model, loss_fn, reduction)
         self.losses = torch.empty(0)
 
     @abstractmethod
