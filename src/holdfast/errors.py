@@ -15,3 +15,23 @@ class UnknownNameError(ValueError):
 
 class NonFiniteMemoryError(ValueError):
     """What a step would carry over, or send in the rows' dtype, is not finite; the step was not made."""
+
+
+class NewerRecordError(ValueError):
+    """A record was written by a later release, in a form that this one does not know."""
+
+
+class RunInUseError(OSError):
+    """Another process is writing to the same run."""
+
+
+class DivergedError(ValueError):
+    """A training went to infinity, or every rule gave up on its rows; the message says what was seen, and at which step."""
+
+
+class MissingDataError(FileNotFoundError):
+    """A data set is in none of the folders looked at; the message says which, and ends with the command that fetches it."""
+
+
+class FetchError(OSError):
+    """A data set could not be fetched or stored; the message says what was tried, why it failed and what to do by hand."""

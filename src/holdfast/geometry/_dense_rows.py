@@ -34,6 +34,8 @@ class DenseRows(Rows):
 
     def __init__(self, tensors: TensorOrTensors, *, layout: RowLayout | None = None) -> None:
         parts = check_rows(tensors)
+        self.tensors = tuple(parts)
+        """The tensors themselves, in whose memory the rows stand."""
         if isinstance(tensors, Tensor) and tensors.ndim != 2:
             raise failure("rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape))
         self._parts = Parts.of(parts)

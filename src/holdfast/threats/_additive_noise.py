@@ -36,4 +36,4 @@ class AdditiveNoise(Attack):
         return True
 
     def _bad_rows(self, scene: Scene) -> Tensor:
-        return scene.own + self.deviation * scene.normal()
+        return scene.normal().mul_(self.deviation).add_(scene.own)

@@ -61,22 +61,36 @@ class Attack(ABC):
             state: what :meth:`learn` returned at the step before; None at the first.
         """
         self._check(rows, mask, state)
+        sent = rows.detach().clone() if isinstance(rows, Tensor) else _matrix(rows)  # of other kinds it is a copy already
+        self._put(sent, mask, generator, state)
+        return _in_kind(sent, rows)
+
+    def overwrite(self, rows: Tensor, mask: Tensor, *, generator: torch.Generator | None = None, state: State = None) -> None:
+        """The same in the rows' own memory, for a tensor [n, d] that nobody needs as it was: a copy of all rows costs as much as a rule.
+
+        Other arguments as in a call. Attackers that carry something must :meth:`learn` before.
+        """
+        if not isinstance(rows, Tensor) or rows.ndim != 2:
+            raise failure("rows", "be a tensor [n, d]", type(rows).__name__)
+        self._check(rows, mask, state)
+        self._put(rows.detach(), mask, generator, state)
+
+    def _put(self, rows: Tensor, mask: Tensor, generator: torch.Generator | None, state: State) -> None:
+        """Write what the bad rows send over what they are."""
         if self.needs_generator:
             check_generator(generator)
-        matrix = _matrix(rows)
-        scene = Scene(rows=matrix, mask=mask.to(matrix.device), generator=generator, state=state)
-        bad = self._bad_rows(scene) if scene.n_bad else None
-        sent = matrix.clone() if isinstance(rows, Tensor) else matrix  # of other kinds it is a copy already
-        if bad is not None:
-            if self.saturates:
-                bad = bad.clamp(torch.finfo(sent.dtype).min, torch.finfo(sent.dtype).max)
-            sent[scene.mask] = bad.to(sent.dtype)
-        return _in_kind(sent, rows)
+        scene = Scene(rows=rows, mask=mask.to(rows.device), generator=generator, state=state)
+        if scene.n_bad == 0:
+            return
+        rows[scene.mask] = self._bad_rows(scene).to(rows.dtype)
+        if self.saturates:  # in place, row by row: fresh memory costs more than all the rest
+            for i in scene.mask.nonzero()[:, 0].tolist():
+                rows[i].clamp_(torch.finfo(rows.dtype).min, torch.finfo(rows.dtype).max)
 
     def learn(self, rows: Tensor | DenseRows | Sequence[Tensor], mask: Tensor, state: State = None) -> State:
         """What the attackers carry to the next step; None for attacks that keep nothing.
 
-        Call it once a step, after the attack, with the rows as they were before it.
+        Call it once a step with the rows as they were before the attack, and give the attack the state of the step before.
         """
         self._check(rows, mask, state)
         if not self.takes_state:

@@ -32,4 +32,4 @@ class ScaledFlip(Attack):
         check_positive("factor", self.factor)
 
     def _bad_rows(self, scene: Scene) -> Tensor:
-        return -self.factor * scene.own.to(scene.dtype)
+        return scene.own.to(scene.dtype).mul_(-self.factor)

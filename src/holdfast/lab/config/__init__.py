@@ -1,0 +1,18 @@
+"""The configuration of a run: one frozen tree, with JSON and a hash."""
+
+from holdfast.lab.config._config import Config
+from holdfast.lab.config._json import config_from_json, config_to_json, hash_of
+from holdfast.lab.config._rules import all_rules, format_rule, parse_rule, rule_names
+from holdfast.lab.config._threat import Threat
+
+__all__ = [
+    "Config",
+    "Threat",
+    "all_rules",
+    "config_from_json",
+    "config_to_json",
+    "format_rule",
+    "hash_of",
+    "parse_rule",
+    "rule_names",
+]

@@ -1,0 +1,114 @@
+"""The configuration of a run."""
+
+from dataclasses import dataclass, field
+from typing import final
+
+from holdfast._checks import check_count, check_enough_rows, check_instance, check_share, failure
+from holdfast._registry import unknown_name
+from holdfast.aggregators import Aggregator, GeometricMedian
+from holdfast.lab.config._threat import Threat
+from holdfast.lab.data import data_sets
+from holdfast.lab.models import models
+from holdfast.lab.optimizers import Descent, Sgd
+from holdfast.lab.partitions import Partition, Shuffled
+from holdfast.lab.schedules import Constant, Schedule
+from holdfast.memory import Memory, NoMemory
+from holdfast.robust_step import RobustStep
+from holdfast.seeds import stream
+from holdfast.selectors import Everything, Selector
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All that decides a run's result. Equal configurations give equal records, times apart.
+
+    Args:
+        data: name of the data set.
+        model: name of the architecture.
+        partition: who holds which samples.
+        n_rows: rows of a step.
+        row_size: samples of a row.
+        aggregator: the rule.
+        selector: which columns a step moves.
+        memory: what becomes of the others.
+        worker_momentum: averaging of each row over time, in [0, 1), before the rule sees it; 0 is none. For partitions with clients.
+        threat: what goes wrong, and for whom.
+        optimizer: what makes a step of a direction.
+        schedule: how its learning rate changes.
+        n_steps: how many steps.
+        n_trusted: training samples kept aside, which the trainer knows to be good, for rules that need them.
+        evaluate_every: steps between evaluations on the test set; there is one after the last step in any case.
+        rows_every: steps between records of every row's weight and of who was bad.
+        seed: root of all random numbers.
+
+    Example:
+        >>> config = Config(n_rows=8, n_steps=100)
+        >>> config.batch_size
+        128
+    """
+
+    data: str = "fashion-mnist-slice"
+    model: str = "lenet"
+    partition: Partition = field(default_factory=Shuffled)
+    n_rows: int = 32
+    row_size: int = 16
+    aggregator: Aggregator = field(default_factory=GeometricMedian)
+    selector: Selector = field(default_factory=Everything)
+    memory: Memory = field(default_factory=NoMemory)
+    worker_momentum: float = 0.0
+    threat: Threat = field(default_factory=Threat)
+    optimizer: Descent = field(default_factory=lambda: Sgd(lr=0.01, momentum=0.9))
+    schedule: Schedule = field(default_factory=Constant)
+    n_steps: int = 600
+    n_trusted: int = 0
+    evaluate_every: int = 100
+    rows_every: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (("data", data_sets), ("model", models)):
+            if getattr(self, name) not in known:
+                raise unknown_name(name, known, getattr(self, name))
+        for name, kind in PARTS.items():
+            check_instance(name, getattr(self, name), kind)
+        for name in ("n_rows", "row_size", "n_steps", "evaluate_every", "rows_every"):
+            check_count(name, getattr(self, name), at_least=1)
+        check_count("n_trusted", self.n_trusted)
+        check_count("seed", self.seed)
+        check_share("worker_momentum", self.worker_momentum, below=1.0)
+        check_enough_rows(self.n_rows, self.aggregator.n_needed, self.aggregator)
+        if self.threat.hits_rows:
+            self.threat.cast.count(self.n_rows)
+        if self.worker_momentum and not self.partition.is_fixed:
+            raise failure("partition", "give every row its own client for worker momentum", self.partition)
+        if self.needs_trust and not self.n_trusted:
+            raise failure("n_trusted", f"be at least 1, because {self.aggregator!r} compares with trusted samples", 0)
+        self.step()  # refuses parts that do not fit together
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a step."""
+        return self.n_rows * self.row_size
+
+    @property
+    def needs_trust(self) -> bool:
+        """Whether the rule needs a gradient or a loss on trusted samples."""
+        return bool(self.aggregator.needs & {"reference", "score"})
+
+    def step(self) -> RobustStep:
+        """A new robust step with these parts."""
+        generator = stream(self.seed, "step")
+        return RobustStep(self.aggregator, selector=self.selector, memory=self.memory, generator=generator)
+
+
+PARTS: dict[str, type] = {
+    "partition": Partition,
+    "aggregator": Aggregator,
+    "selector": Selector,
+    "memory": Memory,
+    "threat": Threat,
+    "optimizer": Descent,
+    "schedule": Schedule,
+}
+"""The fields that are objects themselves."""

@@ -1,0 +1,83 @@
+"""What goes wrong in a run, and for whom."""
+
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast._checks import check_flag, check_instance, failure
+from holdfast.geometry import DenseRows
+from holdfast.seeds import stream
+from holdfast.threats import Attack, Cast, Corruption, State, rows_to_samples
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Threat:
+    """An attack on rows, a corruption of samples, both or neither, and who is bad.
+
+    Everything drawn depends on the run's seed and the step alone, so a run can be taken up at any step.
+
+    Args:
+        attack: what bad rows send in place of their gradient.
+        corruption: what happens to bad samples before the model sees them.
+        cast: who is bad. For an attack a share of the rows; for a corruption a share of the samples of the batch, wherever they are.
+        whole_rows: whether a corruption hits all samples of bad rows instead, and none of the others.
+
+    Example:
+        >>> from holdfast.threats import ScaledFlip
+        >>> threat = Threat(attack=ScaledFlip(), cast=Cast(bad_fraction=0.4))
+        >>> int(threat.bad_rows(32, seed=0, step=7).sum())
+        13
+    """
+
+    attack: Attack | None = None
+    corruption: Corruption | None = None
+    cast: Cast = field(default_factory=lambda: Cast(bad_fraction=0.0))
+    whole_rows: bool = False
+
+    def __post_init__(self) -> None:
+        if self.attack is not None:
+            check_instance("attack", self.attack, Attack)
+        if self.corruption is not None:
+            check_instance("corruption", self.corruption, Corruption)
+        check_instance("cast", self.cast, Cast)
+        check_flag("whole_rows", self.whole_rows)
+        if self.whole_rows and self.corruption is None:
+            raise failure("whole_rows", "be False without a corruption", True)
+        if self.attack is None and self.corruption is None and self.cast != Cast(bad_fraction=0.0):
+            raise failure("cast", "have nobody bad without an attack or a corruption", self.cast)
+
+    @property
+    def hits_rows(self) -> bool:
+        """Whether there are bad rows, not bad samples alone."""
+        return self.attack is not None or self.whole_rows
+
+    def bad_rows(self, n_rows: int, *, seed: int, step: int) -> Tensor:
+        """Bool [n_rows], True where a row is bad at this step."""
+        if not self.hits_rows:
+            return torch.zeros(n_rows, dtype=torch.bool)
+        return self.cast.draw(n_rows, generator=self._stream(seed, "bad rows", step))
+
+    def corrupt(self, images: Tensor, labels: Tensor, bad_rows: Tensor, *, seed: int, step: int) -> tuple[Tensor, Tensor]:
+        """The batch as the model gets to see it; images [N, C, H, W] on image scale."""
+        if self.corruption is None:
+            return images, labels
+        if self.whole_rows:
+            mask = rows_to_samples(bad_rows, len(labels))
+        else:
+            mask = self.cast.draw(len(labels), generator=self._stream(seed, "bad samples", step))
+        return self.corruption(images, labels, mask, generator=stream(seed, "corruption", step))
+
+    def falsify(self, rows: DenseRows, bad_rows: Tensor, *, seed: int, step: int, state: State = None) -> State:
+        """Put what bad rows send in their place, in the memory of the rows; returns what the attackers carry to the next step."""
+        if self.attack is None or not bool(bad_rows.any()):
+            return state
+        (matrix,) = rows.tensors
+        learned = self.attack.learn(rows, bad_rows, state) if self.attack.takes_state else None
+        self.attack.overwrite(matrix, bad_rows, generator=stream(seed, "attack", step), state=state)
+        return learned
+
+    def _stream(self, seed: int, name: str, step: int) -> torch.Generator:
+        return stream(seed, name, step if self.cast.redrawn else 0)

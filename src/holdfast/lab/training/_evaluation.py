@@ -1,0 +1,53 @@
+"""How good a model is."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from holdfast.lab.data import DataSet
+from holdfast.threats import Backdoor, Corruption, TargetLabel
+
+CHUNK = 500
+"""Images at a time."""
+
+
+def evaluate(model: nn.Module, data: DataSet, corruption: Corruption | None = None) -> dict[str, Any]:
+    """Accuracy and loss on the test set, in eval mode; a loss that is not finite is None.
+
+    With a corruption that has a target class, also `attack_success`: the share of images of other classes that the model takes for
+    it, bearing the trigger if there is one.
+    """
+    labels = data.test.labels
+    scores = _scores(model, data, lambda images: images)
+    loss, predicted = float(cross_entropy(scores, labels)), scores.argmax(1)
+    found = {"accuracy": _share(predicted == labels), "test_loss": loss if math.isfinite(loss) else None}
+    if isinstance(corruption, Backdoor):
+        predicted = _scores(model, data, corruption.stamp).argmax(1)
+    if isinstance(corruption, (Backdoor, TargetLabel)):
+        found["attack_success"] = _share(predicted[labels != corruption.target] == corruption.target)
+    return found
+
+
+@torch.no_grad()
+def _scores(model: nn.Module, data: DataSet, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """[N, classes] what the model makes of the test images, each changed on image scale first."""
+    was_training = model.training
+    model.eval()
+    try:
+        parts = torch.arange(len(data.test), device=data.test.labels.device).split(CHUNK)
+        return torch.cat([model(as_input(data, change(data.test.batch(part)[0]))) for part in parts])
+    finally:
+        model.train(was_training)
+
+
+def as_input(data: DataSet, images: Tensor) -> Tensor:
+    """Images on image scale as the model takes them: normalised, with channels last, which doubles the speed of convolutions on a CPU."""
+    return data.normalise(images).contiguous(memory_format=torch.channels_last)
+
+
+def _share(hits: Tensor) -> float:
+    return float(hits.double().mean())

@@ -1,0 +1,137 @@
+"""A run from its beginning, or from where it stopped, to its end."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from holdfast._checks import check_nonnegative, failure
+from holdfast.errors import DivergedError
+from holdfast.lab.config import Config, config_from_json, config_to_json, hash_of
+from holdfast.lab.data import load
+from holdfast.lab.models import models
+from holdfast.lab.training._experiment import Experiment
+from holdfast.lab.training._loop import training
+from holdfast.records import (
+    Journal,
+    Record,
+    create_record,
+    is_record,
+    load_checkpoint,
+    machine,
+    read_record,
+    save_checkpoint,
+    versions,
+)
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+
+Watcher = Callable[[Mapping[str, Any]], None]
+"""Is shown every entry once the record has it."""
+
+
+def run(
+    config: Config,
+    folder: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    checkpoint_seconds: float = 30.0,
+    watch: Watcher | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    command: Sequence[str] = (),
+) -> Record:
+    """Train as the configuration says, and leave the record and checkpoints in the folder.
+
+    Whatever the folder has of the same run is taken up: a run that ended is returned as it is, one that was killed goes on from its last
+    checkpoint, and its record will be the same, bit for bit and times apart, as if nothing had happened.
+
+    Args:
+        config: the configuration.
+        folder: of this run alone; made if missing.
+        data_dir: where the data set may be, besides the usual places.
+        device: where to compute.
+        checkpoint_seconds: time between checkpoints; 0 makes one after each step. There is always one at the end.
+        watch: is shown every new entry.
+        stop: asked after each step; if it says True, the run stops there with a checkpoint, and can be taken up later.
+        command: what the user typed, for the record.
+
+    Returns:
+        The record. Its `end` says whether the run finished, diverged (with the reason; the last checkpoint is of a step where all was well) or
+        was stopped (None).
+
+    Raises:
+        ValueError: if the folder holds another run.
+        MissingDataError: if the data set is not there.
+        RunInUseError: if another process is at it.
+        OSError: if the disk refuses.
+    """
+    folder, device = Path(folder), torch.device(device)
+    check_nonnegative("checkpoint_seconds", checkpoint_seconds)
+    known = read_record(folder) if is_record(folder) else None
+    if known is not None and known.hash != hash_of(config):
+        raise failure("folder", "be new, or hold this very run", f"{folder}, which holds another (its hash is {known.hash[:8]})")
+    if known is not None and known.end is not None:
+        return known
+    experiment = Experiment(config, load(config.data, data_dir=data_dir), device)
+    if known is None:
+        create_record(folder, config_to_json(config), versions=versions(), machine=machine(device), command=list(command))
+    with Journal(folder) as journal:  # from here on the folder is this process's alone
+        start = _take_up(experiment, folder, journal)
+        try:
+            saved = time.monotonic()
+            for entry in training(experiment, start):
+                journal.append(entry)
+                if watch is not None:
+                    watch(entry)
+                stops = stop() and entry["step"] < config.n_steps
+                if stops or time.monotonic() - saved >= checkpoint_seconds:
+                    _save(experiment, folder, journal, entry["step"])
+                    saved = time.monotonic()
+                if stops:
+                    return read_record(folder)
+            _save(experiment, folder, journal, config.n_steps)
+            journal.append({"end": "finished", "step": config.n_steps})
+        except DivergedError as error:
+            journal.append({"end": "diverged", "reason": str(error)})
+        journal.sync()
+    return read_record(folder)
+
+
+def resume(folder: str | os.PathLike[str], **options: Any) -> Record:
+    """Go on with the run in a folder; options as in :func:`run`."""
+    return run(config_from_json(read_record(Path(folder)).config), folder, **options)
+
+
+def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
+    """The model of a run as its last checkpoint has it, in eval mode."""
+    folder = Path(folder)
+    config, state = config_from_json(read_record(folder).config), load_checkpoint(folder / CHECKPOINT_FILE)
+    model = models[config.model](shape=tuple(state["shape"]))
+    model.load_state_dict(state["experiment"]["model"])
+    return model.eval()
+
+
+def _take_up(experiment: Experiment, folder: Path, journal: Journal) -> int:
+    """The step to go on from: that of the last checkpoint, to which everything is put back, or the first."""
+    path = folder / CHECKPOINT_FILE
+    if not path.exists():
+        journal.cut(0)
+        return 0
+    state = load_checkpoint(path)
+    experiment.load_state_dict(state["experiment"])
+    journal.cut(state["n_bytes"])
+    return int(state["step"])
+
+
+def _save(experiment: Experiment, folder: Path, journal: Journal, step: int) -> None:
+    """A checkpoint, if all is well."""
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in experiment.model.parameters()):
+        raise DivergedError(f"At step {step}: `parameters` must be finite, got NaN or infinity.")
+    journal.sync()  # the checkpoint must not know more than the disk does
+    state = {"step": step, "n_bytes": journal.n_bytes, "shape": experiment.data.shape, "experiment": experiment.state_dict()}
+    save_checkpoint(folder / CHECKPOINT_FILE, state)

@@ -1,0 +1,20 @@
+"""What a run leaves on disk: its record, append-only, and its checkpoint."""
+
+from holdfast.records._checkpoint import load_checkpoint, save_checkpoint
+from holdfast.records._machine import machine, versions
+from holdfast.records._reading import Record, is_record, read_record
+from holdfast.records._writing import VERSION, Journal, config_hash, create_record
+
+__all__ = [
+    "VERSION",
+    "Journal",
+    "Record",
+    "config_hash",
+    "create_record",
+    "is_record",
+    "load_checkpoint",
+    "machine",
+    "read_record",
+    "save_checkpoint",
+    "versions",
+]

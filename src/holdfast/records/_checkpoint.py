@@ -1,0 +1,72 @@
+"""Checkpoints: a tree of tensors and plain values in one safetensors file.
+
+The format holds numbers alone: reading a checkpoint from a stranger runs none of the stranger's code.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from holdfast._checks import failure
+from holdfast.records._files import write_atomically
+
+FORMAT = "holdfast checkpoint 1"
+_TENSOR = "tensor:"
+
+
+def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
+    """Write a tree of dictionaries, lists, tensors, numbers, texts and None, in place of the checkpoint that was there.
+
+    Tensors are written as they are in memory order of their dimensions; strides are the business of whoever loads them.
+    """
+    tensors: dict[str, Tensor] = {}
+    structure = _without_tensors(tree, tensors)
+    metadata = {"format": FORMAT, "tree": json.dumps(structure)}
+    write_atomically(path, lambda new: save_file(tensors, str(new), metadata))
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """The tree that was saved, with its tensors on the CPU."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise failure("path", f"be a checkpoint ({FORMAT})", f"{path} ({metadata.get('format', 'of another kind')})")
+            tree = _with_tensors(json.loads(metadata["tree"]), file)
+    except SafetensorError as error:
+        raise failure("path", "be a whole checkpoint", f"{path} ({error})") from error
+    assert isinstance(tree, dict)
+    return tree
+
+
+def _without_tensors(node: Any, tensors: dict[str, Tensor]) -> Any:
+    """The node with a reference in the place of each tensor, which goes into `tensors`."""
+    if isinstance(node, Tensor):
+        name = str(len(tensors))
+        tensors[name] = node.detach().clone(memory_format=torch.contiguous_format)  # the format refuses shared storage
+        return _TENSOR + name
+    if isinstance(node, dict):
+        # As pairs: the keys of an optimizer's state are numbers, which keys of JSON are not.
+        return {"pairs": [[key, _without_tensors(value, tensors)] for key, value in node.items()]}
+    if isinstance(node, (list, tuple)):
+        return [_without_tensors(value, tensors) for value in node]
+    if node is None or isinstance(node, (bool, int, float)):
+        return node
+    if isinstance(node, str) and not node.startswith(_TENSOR):
+        return node
+    raise failure("tree", "hold tensors, numbers, texts and None alone", repr(node))
+
+
+def _with_tensors(node: Any, file: Any) -> Any:
+    if isinstance(node, str) and node.startswith(_TENSOR):
+        return file.get_tensor(node.removeprefix(_TENSOR))
+    if isinstance(node, dict):
+        return {key: _with_tensors(value, file) for key, value in node["pairs"]}
+    if isinstance(node, list):
+        return [_with_tensors(value, file) for value in node]
+    return node

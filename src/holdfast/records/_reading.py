@@ -1,0 +1,111 @@
+"""Reading a record."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from holdfast._checks import failure
+from holdfast.errors import NewerRecordError
+from holdfast.records._writing import METRICS_FILE, RUN_FILE, VERSION
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a run left.
+
+    Args:
+        folder: where it lies.
+        run: the content of `run.json`: configuration, hash, versions, machine, command, start.
+        entries: one mapping per step, in order, as `metrics.jsonl` has them.
+        end: how the run ended: None if it did not yet, else a mapping with "end" ("finished" or "diverged"), "step" and "reason".
+    """
+
+    folder: Path
+    run: dict[str, Any]
+    entries: list[dict[str, Any]]
+    end: dict[str, Any] | None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration as JSON."""
+        config: dict[str, Any] = self.run["config"]
+        return config
+
+    @property
+    def hash(self) -> str:
+        """The configuration's hash."""
+        return str(self.run["hash"])
+
+    @property
+    def accuracy(self) -> float | None:
+        """The last test accuracy; None before the first evaluation."""
+        found = [entry["accuracy"] for entry in self.entries if entry.get("accuracy") is not None]
+        return float(found[-1]) if found else None
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps were made."""
+        return len(self.entries)
+
+    def seconds_per_step(self) -> dict[str, float]:
+        """The mean time of a step by its parts; "evaluation" is the mean over all steps, too."""
+        totals: dict[str, float] = {}
+        for entry in self.entries:
+            for part, seconds in entry["seconds"].items():
+                totals[part] = totals.get(part, 0.0) + seconds
+        return {part: total / len(self.entries) for part, total in totals.items()}
+
+    def without_times(self) -> list[dict[str, Any]]:
+        """The entries as another machine should have made them, too."""
+        return [{key: value for key, value in entry.items() if key != "seconds"} for entry in self.entries]
+
+
+def is_record(folder: Path) -> bool:
+    """Whether a run was begun in this folder."""
+    return (folder / RUN_FILE).is_file()
+
+
+def read_record(folder: Path) -> Record:
+    """The record in a folder; an entry torn at the end by a kill is left out.
+
+    Raises:
+        FileNotFoundError: if no run was begun there.
+        NewerRecordError: if a later release wrote it.
+        ValueError: if it is damaged.
+    """
+    if not is_record(folder):
+        raise FileNotFoundError(f"`folder` must hold a run ({RUN_FILE}), got {folder}.")
+    run = _read_run(folder / RUN_FILE)
+    lines = _lines(folder / METRICS_FILE)
+    end = lines.pop() if lines and "end" in lines[-1] else None
+    return Record(folder, run, lines, end)
+
+
+def _read_run(path: Path) -> dict[str, Any]:
+    try:
+        run = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise failure("folder", f"hold a whole {RUN_FILE}", f"{path} ({error})") from error
+    if not isinstance(run, dict) or run.get("format") != "holdfast run" or not isinstance(run.get("version"), int):
+        raise failure("folder", f"hold a {RUN_FILE} written by holdfast", path)
+    if run["version"] > VERSION:
+        release = run.get("versions", {}).get("holdfast", "a later release")
+        raise NewerRecordError(
+            f"`folder` must hold a record of version {VERSION} or older, got version {run['version']}, "
+            f"written by holdfast {release}, in {path.parent}; update holdfast."
+        )
+    return run
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    content = path.read_bytes() if path.exists() else b""
+    found = []
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):  # what no line break ends was torn by a kill
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise failure("folder", "hold a whole record", f"{path}, line {number} ({error})") from error
+        found.append(entry)
+    return found

@@ -1,0 +1,107 @@
+"""Writing a record: `run.json` once, `metrics.jsonl` line by line."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self, final
+
+from holdfast._checks import failure
+from holdfast.errors import RunInUseError
+from holdfast.records._files import write_atomically
+
+if sys.platform != "win32":
+    import fcntl
+
+VERSION: Final = 1
+"""Of the record's form; a reader refuses what is newer than itself."""
+
+RUN_FILE: Final = "run.json"
+METRICS_FILE: Final = "metrics.jsonl"
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """64 hexadecimal digits that tell one configuration from every other.
+
+    Example:
+        >>> config_hash({"seed": 0, "rows": 32}) == config_hash({"rows": 32, "seed": 0}) != config_hash({"rows": 32, "seed": 1})
+        True
+    """
+    return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def create_record(folder: Path, config: Mapping[str, Any], **provenance: Any) -> None:
+    """Begin a record: the folder, and in it `run.json` with the configuration, its hash and where it comes from."""
+    run = {
+        "format": "holdfast run",
+        "version": VERSION,
+        "hash": config_hash(config),
+        "config": config,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance,
+    }
+    text = json.dumps(run, indent=2) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / RUN_FILE, lambda new: new.write_text(text))
+
+
+@final
+class Journal:
+    """The open `metrics.jsonl` of a run, which one process at a time may hold.
+
+    Every entry is handed to the system as one line at once, so a killed process leaves whole lines and at most one torn one at the end.
+
+    Args:
+        folder: the run's folder.
+
+    Raises:
+        RunInUseError: if another process holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[bytes] = (folder / METRICS_FILE).open("ab", buffering=0)
+        try:
+            _lock(self._file, folder)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def n_bytes(self) -> int:
+        """How much has been written."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def cut(self, n_bytes: int) -> None:
+        """Forget what was written after the first `n_bytes`."""
+        if n_bytes > self.n_bytes:
+            raise failure("folder", f"hold a {METRICS_FILE} of at least {n_bytes} bytes, as its checkpoint says", self.n_bytes)
+        os.ftruncate(self._file.fileno(), n_bytes)
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one entry."""
+        line = json.dumps(entry, allow_nan=False).encode() + b"\n"
+        while line:
+            line = line[self._file.write(line) :]
+
+    def sync(self) -> None:
+        """Wait until all entries are on the disk."""
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+
+def _lock(file: IO[bytes], folder: Path) -> None:
+    """Take the file for this process; the lock goes with the process, however that ends. Windows has no such locks."""
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunInUseError(f"`folder` must not be in use by another process, got {folder}.") from None
