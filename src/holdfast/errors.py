@@ -26,7 +26,7 @@ class RunInUseError(OSError):
 
 
 class DivergedError(ValueError):
-    """A training went to infinity, or every rule gave up on its rows; the message says what was seen, and at which step."""
+    """A training went to infinity."""
 
 
 class MissingDataError(FileNotFoundError):

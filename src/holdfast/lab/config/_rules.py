@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from holdfast._registry import Registry, parse_call
+from holdfast._registry import Registry, parse_call, unknown_name
 from holdfast.aggregators import Aggregator, rules
 from holdfast.memory import Memory, ResidualMemory, memories
 from holdfast.robust_step import SketchedGeometricMedian, preset, presets
@@ -35,7 +35,10 @@ def parse_rule(text: str, *, selector: str | None = None, memory: str | None = N
         RobustMemory(units='gradient')
     """
     parts: dict[str, Any]
-    if _name(text) in presets:
+    name = None if "|" in text else parse_call(text, "rule")[0]
+    if name is not None and name not in rule_names():
+        raise unknown_name("rule", rule_names(), name)
+    if name in presets:
         step = preset(text)
         parts = {"aggregator": step.aggregator, "selector": step.selector, "memory": step.memory}
     else:
@@ -60,13 +63,6 @@ def format_rule(aggregator: Aggregator, selector: Selector, memory: Memory) -> s
     if not selector.takes_everything:
         parts += [selectors.format(selector), memories.format(memory)]
     return " + ".join(parts)
-
-
-def _name(text: str) -> str:
-    try:
-        return parse_call(text, "rule")[0]
-    except ValueError:
-        return ""  # a pipeline, or nonsense that the registry will name
 
 
 def _in_units_of_gradients(memory: Memory) -> Memory:

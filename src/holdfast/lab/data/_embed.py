@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from holdfast._checks import failure
-from holdfast.lab.data._fashion_mnist import CLASSES, load_fashion_mnist, standard_names
+from holdfast.lab.data._fashion_mnist import CLASSES, load_fashion_mnist
 from holdfast.lab.data._idx import write_idx
+from holdfast.lab.data._idx_folder import standard_names
 
 SIZES: Final[dict[Literal["train", "test"], int]] = {"train": 600, "test": 200}
 """How many images of each class the slice holds."""

@@ -11,8 +11,8 @@ from typing import Literal
 
 import torch
 
-from holdfast._checks import failure
 from holdfast.lab.data._idx import read_idx
+from holdfast.lab.data._idx_folder import read_idx_folder, standard_names
 from holdfast.lab.data._images import Images
 
 CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
@@ -32,7 +32,7 @@ def fashion_mnist_slice(split: Literal["train", "test"]) -> Images:
     images, labels = standard_names(split)
     embedded = files("holdfast.lab.data") / "embedded"
     with as_file(embedded / f"{images}.gz") as images_path, as_file(embedded / f"{labels}.gz") as labels_path:
-        return _read(images_path, labels_path)
+        return Images(read_idx(images_path), read_idx(labels_path).to(torch.int64))
 
 
 def load_fashion_mnist(folder: str | os.PathLike[str], split: Literal["train", "test"]) -> Images:
@@ -41,24 +41,4 @@ def load_fashion_mnist(folder: str | os.PathLike[str], split: Literal["train", "
     The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
     `t10k-labels-idx1-ubyte`, with or without `.gz`.
     """
-    images, labels = standard_names(split)
-    return _read(_find(Path(folder), images), _find(Path(folder), labels))
-
-
-def standard_names(split: Literal["train", "test"]) -> tuple[str, str]:
-    """The names, without `.gz`, of the files with the images and with the labels."""
-    if split not in ("train", "test"):
-        raise failure("split", "be 'train' or 'test'", repr(split))
-    prefix = "train" if split == "train" else "t10k"
-    return f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
-
-
-def _find(folder: Path, name: str) -> Path:
-    for path in (folder / f"{name}.gz", folder / name):
-        if path.exists():
-            return path
-    raise FileNotFoundError(f"`folder` must hold {name}.gz or {name}, got {folder}.")
-
-
-def _read(images: Path, labels: Path) -> Images:
-    return Images(read_idx(images), read_idx(labels).to(torch.int64))
+    return read_idx_folder(Path(folder), split)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.errors import DivergedError, NonFiniteMemoryError, NonFiniteRowsError
+from holdfast.errors import DivergedError
 from holdfast.lab.training._clock import Clock
 from holdfast.lab.training._evaluation import as_input, evaluate
 from holdfast.lab.training._experiment import Experiment
@@ -21,7 +21,9 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
     """Make the steps from `start` on, and yield an entry for the record after each.
 
     Raises:
-        DivergedError: if the loss, or what the rule should make of the rows, is not finite any more.
+        DivergedError: if the honest rows' loss is not finite any more.
+        NonFiniteRowsError: if most rows are not.
+        NonFiniteMemoryError: if what the step would carry over or send is not.
     """
     config, data, optimizer = experiment.config, experiment.data, experiment.optimizer
     n_epochs = config.n_steps / experiment.batches.epoch_steps
@@ -35,17 +37,14 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
         clock.lap("attack")
         with own_randomness(config.seed, step, experiment.device):
             rows = experiment.source(as_input(data, images), labels)
-        check_loss(experiment.source.losses[~bad_rows], step)
+        check_loss(experiment.source.losses[~bad_rows])
         clock.lap("gradient")
         experiment.attack_state = config.threat.falsify(rows, bad_rows, **at, state=experiment.attack_state)
         clock.lap("attack")
         if experiment.worker_momentum is not None:
             rows = experiment.worker_momentum(rows)
         optimizer.zero_grad()
-        try:
-            result = optimizer.backward(rows, **call_arguments(experiment, step))
-        except (NonFiniteRowsError, NonFiniteMemoryError) as error:
-            raise DivergedError(f"At step {step + 1}: {error}") from error
+        result = optimizer.backward(rows, **call_arguments(experiment, step))
         assert result is not None
         remember(experiment, result)
         clock.lap("aggregation")
@@ -73,11 +72,11 @@ def own_randomness(seed: int, step: int, device: torch.device) -> Iterator[None]
         yield
 
 
-def check_loss(losses: Tensor, step: int) -> None:
+def check_loss(losses: Tensor) -> None:
     """The honest rows' loss is a number."""
     loss = float(losses.double().mean())
     if not math.isfinite(loss):
-        raise DivergedError(f"At step {step + 1}: `loss` must be finite, got {loss}.")
+        raise DivergedError(f"`loss` must be finite, got {loss}.")
 
 
 def call_arguments(experiment: Experiment, step: int) -> dict[str, Any]:

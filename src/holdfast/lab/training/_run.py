@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from holdfast._checks import check_nonnegative, failure
-from holdfast.errors import DivergedError
+from holdfast.errors import DivergedError, NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.config import Config, config_from_json, config_to_json, hash_of
 from holdfast.lab.data import load
 from holdfast.lab.models import models
@@ -41,7 +41,7 @@ def run(
     data_dir: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
     checkpoint_seconds: float = 30.0,
-    watch: Watcher | None = None,
+    watchers: Sequence[Watcher] = (),
     stop: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> Record:
@@ -56,7 +56,7 @@ def run(
         data_dir: where the data set may be, besides the usual places.
         device: where to compute.
         checkpoint_seconds: time between checkpoints; 0 makes one after each step. There is always one at the end.
-        watch: is shown every new entry.
+        watchers: are shown every new entry.
         stop: asked after each step; if it says True, the run stops there with a checkpoint, and can be taken up later.
         command: what the user typed, for the record.
 
@@ -81,23 +81,24 @@ def run(
     if known is None:
         create_record(folder, config_to_json(config), versions=versions(), machine=machine(device), command=list(command))
     with Journal(folder) as journal:  # from here on the folder is this process's alone
-        start = _take_up(experiment, folder, journal)
+        step = _take_up(experiment, folder, journal)
         try:
             saved = time.monotonic()
-            for entry in training(experiment, start):
+            for entry in training(experiment, step):
+                step = entry["step"]
                 journal.append(entry)
-                if watch is not None:
+                for watch in watchers:
                     watch(entry)
-                stops = stop() and entry["step"] < config.n_steps
+                stops = stop() and step < config.n_steps
                 if stops or time.monotonic() - saved >= checkpoint_seconds:
-                    _save(experiment, folder, journal, entry["step"])
+                    _save(experiment, folder, journal, step)
                     saved = time.monotonic()
                 if stops:
                     return read_record(folder)
-            _save(experiment, folder, journal, config.n_steps)
-            journal.append({"end": "finished", "step": config.n_steps})
-        except DivergedError as error:
-            journal.append({"end": "diverged", "reason": str(error)})
+            _save(experiment, folder, journal, step)
+            journal.append({"end": "finished", "step": step})
+        except (DivergedError, NonFiniteRowsError, NonFiniteMemoryError) as error:
+            journal.append({"end": "diverged", "step": step, "reason": f"After step {step}: {error}"})
         journal.sync()
     return read_record(folder)
 
@@ -131,7 +132,7 @@ def _take_up(experiment: Experiment, folder: Path, journal: Journal) -> int:
 def _save(experiment: Experiment, folder: Path, journal: Journal, step: int) -> None:
     """A checkpoint, if all is well."""
     if not all(bool(torch.isfinite(parameter).all()) for parameter in experiment.model.parameters()):
-        raise DivergedError(f"At step {step}: `parameters` must be finite, got NaN or infinity.")
+        raise DivergedError("`parameters` must be finite, got NaN or infinity.")
     journal.sync()  # the checkpoint must not know more than the disk does
     state = {"step": step, "n_bytes": journal.n_bytes, "shape": experiment.data.shape, "experiment": experiment.state_dict()}
     save_checkpoint(folder / CHECKPOINT_FILE, state)

@@ -1,0 +1,107 @@
+"""One run from a command."""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+import typer
+
+from holdfast._checks import failure
+from holdfast.cli._exit_codes import ExitCode
+from holdfast.cli._interrupts import Interrupts, interrupts
+from holdfast.cli.screens import Screen, screen
+from holdfast.lab.config import Config
+from holdfast.lab.data import fetch, locate
+from holdfast.lab.training import TensorBoard, Watcher, run
+from holdfast.records import Record, is_record, read_record
+
+
+def execute(
+    config: Config,
+    folder: Path,
+    *,
+    data_dir: Path | None,
+    offline: bool,
+    device: str,
+    threads: int | None,
+    checkpoint_seconds: float,
+    tensorboard: bool,
+    quiet: bool,
+    json: bool,
+) -> None:
+    """Run the configuration on a screen, and end the command with the right exit code."""
+    use_threads(threads)
+    with screen(quiet=quiet, json=json) as shown, interrupts() as asked:
+        if not offline:
+            fetch_if_missing(config, data_dir, shown)
+        record = show_run(
+            config,
+            folder,
+            shown,
+            asked,
+            data_dir=data_dir,
+            device=device,
+            checkpoint_seconds=checkpoint_seconds,
+            tensorboard=tensorboard,
+        )
+        shown.end(record)
+    if record.end is None:
+        raise typer.Exit(asked.code or ExitCode.INTERRUPTED)
+    if record.end["end"] == "diverged":
+        raise typer.Exit(ExitCode.DIVERGED)
+
+
+def show_run(
+    config: Config,
+    folder: Path,
+    shown: Screen,
+    asked: Interrupts,
+    *,
+    data_dir: Path | None,
+    device: str,
+    checkpoint_seconds: float,
+    tensorboard: bool = False,
+) -> Record:
+    """Make the run, or what is missing of it, on the screen."""
+    known = read_record(folder) if is_record(folder) else None
+    if known is None or known.end is None:
+        shown.begin(config, folder)
+    with ExitStack() as stack:
+        watchers: list[Watcher] = [shown.entry]
+        if tensorboard:
+            writer = TensorBoard(folder)
+            stack.callback(writer.close)
+            watchers.append(writer)
+        return run(
+            config,
+            folder,
+            data_dir=data_dir,
+            device=parse_device(device),
+            checkpoint_seconds=checkpoint_seconds,
+            watchers=watchers,
+            stop=asked.asked,
+            command=["holdfast", *sys.argv[1:]],
+        )
+
+
+def fetch_if_missing(config: Config, data_dir: Path | None, shown: Screen) -> None:
+    """Get the data set, if it is not on this machine."""
+    if locate(config.data, data_dir=data_dir) is None:
+        fetch(config.data, data_dir=data_dir, progress=shown.fetching)
+
+
+def parse_device(text: str) -> torch.device:
+    """A device that there is."""
+    try:
+        device = torch.device(text)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise failure("--device", "be one that this machine has", f"{text} ({str(error).splitlines()[0]})") from None
+    return device
+
+
+def use_threads(threads: int | None) -> None:
+    """Let torch use so many threads on the CPU."""
+    if threads is not None:
+        torch.set_num_threads(threads)

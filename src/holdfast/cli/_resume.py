@@ -1,0 +1,42 @@
+"""`holdfast resume`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import _options as options
+from holdfast.cli._execute import execute
+from holdfast.cli._exit_codes import speaks_plainly
+from holdfast.lab.config import config_from_json
+from holdfast.records import read_record
+
+
+@speaks_plainly
+def resume(
+    run: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)],
+    data_dir: options.DataDir = None,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    threads: options.Threads = None,
+    checkpoint_seconds: options.CheckpointSeconds = 30.0,
+    tensorboard: options.WantsTensorBoard = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> None:
+    """Go on with a run that was stopped, from its last checkpoint, as if nothing had happened.
+
+    The record will be the same, times apart, as that of a run without a stop.
+    """
+    execute(
+        config_from_json(read_record(run).config),
+        run,
+        data_dir=data_dir,
+        offline=offline,
+        device=device,
+        threads=threads,
+        checkpoint_seconds=checkpoint_seconds,
+        tensorboard=tensorboard,
+        quiet=quiet,
+        json=json,
+    )

@@ -1,0 +1,127 @@
+"""A run in words: what it is before, what came of it after."""
+
+import shlex
+from typing import Any
+
+from holdfast.lab.config import Config, all_rules, format_rule, format_threat
+from holdfast.lab.data import data_sets
+from holdfast.lab.optimizers import optimizers
+from holdfast.lab.partitions import partitions
+from holdfast.lab.schedules import schedules
+from holdfast.memory import memories
+from holdfast.records import Record
+from holdfast.selectors import selectors
+
+Lines = list[tuple[str, str]]
+"""A label and what it stands for."""
+
+
+def plan(config: Config, folder: object) -> Lines:
+    """What a run is going to do."""
+    described = data_sets[config.data]
+    epochs = config.n_steps * config.batch_size / described.n_train
+    return [
+        ("data", f"{described.title}, {described.n_train:,} images"),
+        ("model", config.model),
+        ("step", _step(config)),
+        ("rows", _rows(config)),
+        (
+            "training",
+            f"{config.n_steps} steps ({epochs:.1f} epochs), {optimizers.format(config.optimizer)}, {schedules.format(config.schedule)}",
+        ),
+        ("record", str(folder)),
+    ]
+
+
+def outcome(record: Record) -> Lines:
+    """What came of a run."""
+    lines = [("end", ending(record))]
+    lines += [("accuracy", percent(record.accuracy))] if record.accuracy is not None else []
+    found = [entry["attack_success"] for entry in record.entries if "attack_success" in entry]
+    lines += [("attack success", percent(found[-1]))] if found else []
+    lines += [("loss", _loss(record.entries[-1]["loss"]))] if record.entries else []
+    weight = bad_weight(record)
+    lines += [("weight of bad rows", percent(weight))] if weight is not None else []
+    lines += [("a step", _times(record))] if record.entries else []
+    lines += [("record", str(record.folder))]
+    return lines + ([("to go on", resume_command(record))] if record.end is None else [])
+
+
+def ending(record: Record) -> str:
+    """How the run ended, in one line."""
+    if record.end is None:
+        return f"stopped after step {record.n_steps} of {record.config['n_steps']}"
+    if record.end["end"] == "diverged":
+        return f"diverged. {record.end['reason']}"
+    return f"finished after {record.n_steps} steps, {duration(sum(record.seconds_per_step().values()) * record.n_steps)}"
+
+
+def last_line(record: Record) -> str:
+    """Everything that matters, in one line."""
+    accuracy = "" if record.accuracy is None else f", accuracy {percent(record.accuracy)}"
+    hint = f" (to go on: {resume_command(record)})" if record.end is None else ""
+    return f"{ending(record).rstrip('.')}{accuracy}; record in {record.folder}{hint}"
+
+
+def resume_command(record: Record) -> str:
+    """What to type to continue."""
+    return f"holdfast resume {shlex.quote(str(record.folder))}"
+
+
+def progress_words(entry: dict[str, Any], n_rows: int) -> list[str]:
+    """How a run stands, from the latest entry and the accuracy so far."""
+    words = [f"loss {_loss(entry['loss'])}"]
+    words += [f"accuracy {percent(entry['accuracy'])}"] if entry.get("accuracy") is not None else []
+    words += [f"rejected {entry['n_rejected']}/{n_rows}"]
+    return words + ([f"bad rows' weight {percent(entry['bad_weight'])}"] if "bad_weight" in entry else [])
+
+
+def bad_weight(record: Record) -> float | None:
+    """The mean share of the rows' weight that bad rows had; None where rows have no weight, or none is bad."""
+    found = [entry["bad_weight"] for entry in record.entries if "bad_weight" in entry]
+    return sum(found) / len(found) if found else None
+
+
+def percent(share: float | None) -> str:
+    """The share in percent."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """The time in words: "47 s", "3 min 05 s", "2 h 10 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _loss(loss: float) -> str:
+    return f"{loss:.3f}" if loss < 1000 else f"{loss:.1e}"
+
+
+def _step(config: Config) -> str:
+    name = format_rule(config.aggregator, config.selector, config.memory)
+    if config.selector.takes_everything:
+        return name
+    parts = [all_rules.format(config.aggregator), selectors.format(config.selector), f"memory {memories.format(config.memory)}"]
+    return f"{name}: {', '.join(parts)}"
+
+
+def _rows(config: Config) -> str:
+    text = f"{config.n_rows} of {config.row_size} samples, {partitions.format(config.partition)}"
+    threat = config.threat
+    if threat.attack is None and threat.corruption is None:
+        return f"{text}; none is bad"
+    who = "redrawn at every step" if threat.cast.redrawn else "the same at every step"
+    if threat.hits_rows:
+        return f"{text}; {threat.cast.count(config.n_rows)} of {config.n_rows} bad ({format_threat(threat)}), {who}"
+    return f"{text}; {threat.cast.count(config.batch_size)} of {config.batch_size} samples bad ({format_threat(threat)}), {who}"
+
+
+def _times(record: Record) -> str:
+    parts = record.seconds_per_step()
+    evaluation = parts.pop("evaluation", 0.0) * record.n_steps
+    listed = ", ".join(f"{part} {1000 * seconds:.0f}" for part, seconds in sorted(parts.items(), key=lambda item: -item[1]))
+    return f"{1000 * sum(parts.values()):.0f} ms ({listed}); evaluation {duration(evaluation)} in all"

@@ -1,0 +1,23 @@
+"""What the user sees of a run: live in a terminal, line by line elsewhere, little or JSON if asked."""
+
+from holdfast._checks import failure
+from holdfast.cli._console import console, is_live
+from holdfast.cli.screens._board_screen import BoardScreen
+from holdfast.cli.screens._json_screen import JsonScreen
+from holdfast.cli.screens._live_screen import LiveScreen
+from holdfast.cli.screens._plain_screen import PlainScreen
+from holdfast.cli.screens._quiet_screen import QuietScreen
+from holdfast.cli.screens._screen import Screen
+
+__all__ = ["BoardScreen", "JsonScreen", "LiveScreen", "PlainScreen", "QuietScreen", "Screen", "screen"]
+
+
+def screen(*, quiet: bool, json: bool) -> Screen:
+    """The screen that fits the options and where the output goes."""
+    if quiet and json:
+        raise failure("--quiet", "be given without --json", "both")
+    if quiet:
+        return QuietScreen()
+    if json:
+        return JsonScreen()
+    return LiveScreen(console()) if is_live() else PlainScreen()

