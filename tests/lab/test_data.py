@@ -150,7 +150,7 @@ def test_scaled_images_are_floats_from_0_to_1() -> None:
     ("images", "labels", "message"),
     [
         (torch.zeros(2, 28, 28), torch.zeros(2).long(), "`images` must be uint8, got torch.float32."),
-        (torch.zeros(2, 784).byte(), torch.zeros(2).long(), "`images` must have shape [N, H, W], got (2, 784)."),
+        (torch.zeros(2, 784).byte(), torch.zeros(2).long(), "`images` must have shape [N, H, W] or [N, C, H, W], got (2, 784)."),
         (torch.zeros(2, 28, 28).byte(), torch.zeros(2).byte(), "`labels` must be int64, got torch.uint8."),
         (torch.zeros(2, 28, 28).byte(), torch.zeros(2, 1).long(), "`labels` must have shape [N], got (2, 1)."),
         (torch.zeros(2, 28, 28).byte(), torch.zeros(3).long(), "`labels` must be as many as the images (2), got 3."),

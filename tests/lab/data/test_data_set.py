@@ -1,0 +1,108 @@
+"""Images in batches, and data sets with their constants."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from holdfast.lab.data import DataSet, Images, load
+
+
+def images(*shape: int) -> Images:
+    return Images(torch.arange(torch.Size(shape).numel()).remainder(251).to(torch.uint8).view(shape), torch.arange(shape[0]) % 3)
+
+
+def data_set(**changes: Any) -> DataSet:
+    fields: dict[str, Any] = {"train": images(6, 2, 4, 5), "test": images(3, 2, 4, 5), "classes": ("a", "b", "c")}
+    return DataSet(**({"name": "x", **fields, "mean": (0.5, 0.1), "deviation": (0.5, 2.0)} | changes))
+
+
+@pytest.mark.parametrize(("shape", "expected"), [((5, 4, 3), (1, 4, 3)), ((5, 2, 4, 3), (2, 4, 3)), ((0, 3, 4, 3), (3, 4, 3))])
+def test_a_batch_is_the_same_as_scaling_everything(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    all_of_them = images(*shape)
+    assert all_of_them.shape == expected
+    assert all_of_them.scaled().shape == (shape[0], *expected)
+    indices = torch.tensor([3, 0, 3]) if shape[0] else torch.tensor([], dtype=torch.int64)
+    pixels, labels = all_of_them.batch(indices)
+    assert pixels.dtype == torch.float32
+    assert torch.equal(pixels, all_of_them.scaled()[indices])
+    assert torch.equal(labels, all_of_them.labels[indices])
+
+
+def test_a_batch_scales_no_more_than_itself() -> None:
+    seen: list[int] = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.dtype == torch.float32:
+                seen.append(len(result))
+            return result
+
+    many = images(500, 8, 8)
+    with Watch():
+        many.batch(torch.tensor([1, 2]))
+    assert set(seen) == {2}
+
+
+@pytest.mark.parametrize(
+    "indices", [torch.tensor([0.0]), torch.tensor([1], dtype=torch.uint8), torch.tensor(1), torch.tensor([True])]
+)
+def test_indices_of_another_kind_are_refused(indices: torch.Tensor) -> None:
+    message = f"`indices` must be an int64 tensor [b], got {indices.dtype} {list(indices.shape)}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        images(5, 4, 3).batch(indices)
+
+
+def test_moving_keeps_everything() -> None:
+    data = data_set()
+    moved = data.to("meta")
+    assert {moved.train.images.device.type, moved.test.labels.device.type} == {"meta"}
+    assert (moved.shape, moved.classes, moved.mean, len(moved.train)) == (data.shape, data.classes, data.mean, 6)
+
+
+def test_normalising_is_by_channel_and_keeps_the_dtype() -> None:
+    data = data_set()
+    pixels = torch.rand(7, 2, 4, 5, dtype=torch.float64)
+    normal = data.normalise(pixels)
+    assert normal.dtype == torch.float64
+    assert torch.allclose(normal[:, 0], (pixels[:, 0] - 0.5) / 0.5)
+    assert torch.allclose(normal[:, 1], (pixels[:, 1] - 0.1) / 2.0)
+
+
+def test_the_constants_of_the_slice_are_about_its_own() -> None:
+    data = load("fashion-mnist-slice")
+    normal = data.normalise(data.train.scaled())
+    assert abs(normal.mean().item()) < 0.01
+    assert abs(normal.std().item() - 1) < 0.01
+    assert data.n_classes == 10
+
+
+@pytest.mark.parametrize("pixels", [torch.zeros(1, 3, 4, 5), torch.zeros(2, 4, 5), torch.zeros(1, 2, 4, 5).byte(), None])
+def test_only_floating_images_of_its_channels_are_normalised(pixels: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape("`images` must be a floating tensor [b, 2, H, W], got ")):
+        data_set().normalise(pixels)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test": images(3, 2, 4, 4)}, "`test` must have images of shape (2, 4, 5), like the training images, got (2, 4, 4)."),
+        ({"train": None}, "`train` must be an Images, got NoneType."),
+        ({"classes": ("a", "b")}, "`train` must have labels from 0 to 1, got 0 to 2."),
+        ({"mean": (0.5,)}, "`mean` must have one number a channel (2), got 1."),
+        ({"deviation": (0.5, 0.0)}, "`deviation` must be above 0, got (0.5, 0.0)."),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        data_set(**changes)
+
+
+def test_a_negative_label_is_refused() -> None:
+    bad = replace(images(3, 2, 4, 5), labels=torch.tensor([0, -1, 2]))
+    with pytest.raises(ValueError, match=r"^`test` must have labels from 0 to 2, got -1 to 2\.$"):
+        data_set(test=bad)
