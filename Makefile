@@ -23,7 +23,7 @@ $(VENV)/.peers: $(VENV)/.installed benchmarks/peers.txt
 	@touch $@
 
 run: setup
-	@$(BIN)/python examples/rules_under_attack.py
+	@$(BIN)/holdfast attack
 
 test: setup
 	$(BIN)/pytest

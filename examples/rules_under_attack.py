@@ -3,7 +3,7 @@
 Every cell is the distance of the aggregate from the true gradient, in units of what the mean of the honest rows alone would
 miss it by. One is as good as knowing who is honest; a rule that lets the attacker through shows the attacker's size instead.
 
-Run it with `make run`, or `python examples/rules_under_attack.py`.
+Run it with `python examples/rules_under_attack.py`.
 """
 
 import time

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aggregators, memory, optim, selectors, sources, threats
+from holdfast import aggregators, lab, memory, optim, records, selectors, sources, threats
+from holdfast.lab import data, models, optimizers, partitions, schedules, training
 
 ROOT = Path(__file__).parent.parent
 INNER = ("DenseSource", "LayerRows", "LossFunction", "Reduction", "Source")
@@ -31,6 +32,16 @@ def test_every_public_name_of_bgmd_is_on_its_page(name: str) -> None:
 @pytest.mark.parametrize("name", [*optim.__all__, *(name for name in sources.__all__ if name not in INNER)])
 def test_every_public_name_of_training_is_on_its_page(name: str) -> None:
     assert re.search(rf"`[^`]*\b{name}\b[^`]*`", (ROOT / "docs" / "training.md").read_text())
+
+
+LAB = (lab, records, data, models, optimizers, partitions, schedules, training)
+BASES = ("Descent", "Partition", "Schedule", "VERSION", "Watcher")
+"""Names of the lab that users meet in signatures alone."""
+
+
+@pytest.mark.parametrize("name", sorted({name for room in LAB for name in room.__all__} - set(BASES)))
+def test_every_public_name_of_the_lab_is_on_its_page(name: str) -> None:
+    assert re.search(rf"`[^`]*\b{name}\b[^`]*`|import .*\b{name}\b", (ROOT / "docs" / "lab.md").read_text())
 
 
 @pytest.mark.parametrize("name", [*threats.attacks.names, *threats.corruptions.names])

@@ -1,0 +1,83 @@
+"""The pages of commands run as printed: every command, its exit code, and every line of output shown, numbers apart."""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from holdfast.cli._app import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "docs" / name for name in ("quickstart.md", "cli.md")]
+HOLDFAST = Path(sys.executable).parent / "holdfast"
+
+
+@dataclass
+class Shown:
+    """A command as a page prints it."""
+
+    command: str
+    code: int
+    lines: list[str]
+
+
+def shown_on(page: Path) -> list[Shown]:
+    found: list[Shown] = []
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                command, _, comment = line.removeprefix("$ ").partition("#")
+                found.append(Shown(command.strip(), int(comment.split()[-1]) if comment else 0, []))
+            else:
+                found[-1].lines.append(line)
+    return found
+
+
+def masked(line: str) -> str:
+    """The line without what differs from machine to machine: numbers, hashes, spaces."""
+    line = re.sub(r"-[0-9a-f]{8}\b", "-HASH", line)
+    return " ".join(re.sub(r"\d+(,\d{3})*(\.\d+)*", "N", line).split()).replace("N min N s", "N s")
+
+
+def assert_lines_appear(wanted: list[str], output: str) -> None:
+    """Each wanted line is the beginning of a line of the output, in this order."""
+    lines = iter(masked(line) for line in output.splitlines())
+    for line in wanted:
+        assert any(found.startswith(masked(line)) for found in lines), f"{line!r} is not, or not there, in:\n{output}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_do_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    found = shown_on(page)
+    assert len(found) >= 3
+    for shown in found:
+        command = shown.command.replace("holdfast", str(HOLDFAST), 1)
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == shown.code, f"{shown.command}: {done.stderr}"
+        assert_lines_appear(shown.lines, done.stdout + done.stderr)
+
+
+def test_a_line_that_is_not_there_is_noticed() -> None:
+    assert_lines_appear(["accuracy: 67.5 %", "record: first"], "loss: 1\naccuracy: 12.0 %\nrecord:  first\n")
+    with pytest.raises(AssertionError):
+        assert_lines_appear(["record: first", "accuracy: 67.5 %"], "accuracy: 12.0 %\nrecord: first\n")
+
+
+def test_every_option_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    train = get_command(app).commands["train"]  # type: ignore[attr-defined]
+    options = [option for parameter in train.params for option in parameter.opts if option.startswith("--")]
+    assert len(options) > 25
+    for option in options:
+        if option != "--help":
+            assert f"`{option}" in text, option
+
+
+@pytest.mark.parametrize("command", ["train", "resume", "attack", "data list", "data fetch", "list"])
+def test_every_command_is_in_the_reference(command: str) -> None:
+    assert f"`holdfast {command}" in (ROOT / "docs" / "cli.md").read_text()
