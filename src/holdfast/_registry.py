@@ -126,9 +126,9 @@ class Registry(Generic[T]):
 def unknown_name(kind: str, names: Iterable[str], got: object) -> UnknownNameError:
     """The error for a `kind` that none of the names is, with the nearest of them."""
     names = list(names)
-    close = difflib.get_close_matches(str(got), names, n=1)
+    close = difflib.get_close_matches(str(got).lower(), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return UnknownNameError(f"`{kind}` must be one of {', '.join(names)}, got {got!r}{hint}.")
+    return UnknownNameError(f"`{kind}` must be one of {', '.join(names)}, got {_short(repr(got))}{hint}.")
 
 
 def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
@@ -140,7 +140,13 @@ def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
     try:
         return name, _arguments(arguments or "")
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise ValueError(f"`{name}` must have arguments of the form name=value, got ({arguments}).") from None
+        raise ValueError(
+            f"`{name}` must have arguments of the form name=value, got ({_short(str(arguments))}); values are numbers, 'texts', true, false and none."
+        ) from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _fields(member: object) -> tuple[Field[Any], ...]:

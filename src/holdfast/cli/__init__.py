@@ -1,10 +1,14 @@
 """The command line."""
 
+import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
     """What the command `holdfast` runs."""
+    if sys.stdout is None:  # closed by whoever started it
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for the rest of the process
     try:
         from holdfast.cli._app import app
     except ModuleNotFoundError as error:

@@ -14,8 +14,9 @@ from holdfast.records import versions
 app = typer.Typer(
     name="holdfast",
     help="Train models through corrupted gradients: rules, attacks, experiments, records.",
-    epilog="Exit codes: 0 done, 1 a file or the disk refused, 2 wrong use, 3 diverged, 4 no data, 130 stopped by Ctrl-C.",
+    epilog="Exit codes: 0 done, 1 a file or the disk refused, 2 wrong use, 3 diverged, 4 no data, 130 or 143 stopped by Ctrl-C or SIGTERM.",
     no_args_is_help=True,
+    suggest_commands=False,  # click suggests already
     pretty_exceptions_enable=False,  # an unexpected failure shows the ordinary traceback, which people can search for
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",

@@ -1,6 +1,7 @@
 """`holdfast attack`."""
 
 import json as json_format
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from holdfast.cli._console import console, is_live
 from holdfast.cli._execute import fetch_if_missing, show_run, use_threads
 from holdfast.cli._exit_codes import ExitCode, speaks_plainly
 from holdfast.cli._interrupts import interrupts
+from holdfast.cli._summary import resume_command
 from holdfast.cli.screens import BoardScreen, QuietScreen, Screen
 from holdfast.lab.config import Config, Threat, run_name
 
@@ -93,16 +95,18 @@ def attack(
     shown: Screen = QuietScreen()
     if shows_progress and is_live():
         shown = BoardScreen(console(), comparison, n_steps * len(configs))
-    with shown, interrupts() as asked:
+    with ExitStack() as stack:
+        stack.enter_context(shown)
+        if not offline:
+            fetch_if_missing(configs[rules[0], False], data_dir, shown)
+        asked = stack.enter_context(interrupts())
         for key, one in configs.items():
-            if not offline:
-                fetch_if_missing(one, data_dir, shown)
             record = show_run(
                 one, folder / run_name(one), shown, asked, data_dir=data_dir, device=device, checkpoint_seconds=30.0
             )
             comparison.records[key] = record
             if shows_progress:
-                shown.end(record)
+                shown.end(record, resume_command(record.folder))
             if record.end is None:
                 break
     if json:

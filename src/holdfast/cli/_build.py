@@ -12,6 +12,9 @@ from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import Schedule, schedules
 from holdfast.threats import Cast
 
+MOST_EPOCHS = 1e6
+"""Nobody means more."""
+
 
 def threat_of(attack: str | None, corrupt: float | None, *, data: str, fixed: bool = False, whole_rows: bool = False) -> Threat:
     """What `--attack`, `--corrupt`, `--fixed` and `--whole-rows` say together."""
@@ -21,7 +24,7 @@ def threat_of(attack: str | None, corrupt: float | None, *, data: str, fixed: bo
                 raise failure(option, "be given with --attack, which says what bad rows do", given)
         return Threat()
     if corrupt is None:
-        raise failure("--corrupt", "be given with --attack: the share that is bad, such as 0.4", None)
+        raise ValueError("`--corrupt` must be given with --attack: the share that is bad, such as 0.4.")
     cast = Cast(bad_fraction=corrupt, redrawn=not fixed)
     return parse_threat(attack, cast, whole_rows=whole_rows, n_classes=len(data_sets[data].classes))
 
@@ -37,7 +40,12 @@ def n_steps_of(steps: int | None, epochs: float | None, *, data: str, batch_size
     if steps is None and epochs is None:
         return default
     check_one_of("--steps", steps, "--epochs", epochs)
-    return steps if steps is not None else max(1, math.ceil(float(epochs or 0) * data_sets[data].n_train / batch_size))
+    if steps is not None:
+        return steps
+    assert epochs is not None
+    if not 0 < epochs <= MOST_EPOCHS:
+        raise failure("--epochs", f"be above 0 and at most {MOST_EPOCHS:g}", epochs)
+    return math.ceil(epochs * data_sets[data].n_train / batch_size)
 
 
 def check_data_name(data: str) -> None:

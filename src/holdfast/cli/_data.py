@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from holdfast.cli import _options as options
 from holdfast.cli._console import console
@@ -22,9 +23,9 @@ def list_data(data_dir: options.DataDir = None) -> None:
     table = Table("name", "data set", "images", "where", box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name, described in data_sets.items():
         found = locate(name, data_dir=data_dir)
-        missing = f"[dim]not here ({described.download_bytes / 1e6:.0f} MB): holdfast data fetch {name}[/]"
+        missing = f"not here ({described.download_bytes / 1e6:.0f} MB): holdfast data fetch {name}"
         where = "comes with holdfast" if described.is_bundled else missing if found is None else str(found)
-        table.add_row(f"[cyan]{name}[/]", described.title, f"{described.n_train:,} + {described.n_test:,}", where)
+        table.add_row(Text(name, style="cyan"), described.title, f"{described.n_train:,} + {described.n_test:,}", where)
     console().print(table)
 
 

@@ -8,8 +8,10 @@ import torch
 import typer
 
 from holdfast._checks import failure
+from holdfast.cli._console import error_console
 from holdfast.cli._exit_codes import ExitCode
 from holdfast.cli._interrupts import Interrupts, interrupts
+from holdfast.cli._summary import resume_command
 from holdfast.cli.screens import Screen, screen
 from holdfast.lab.config import Config
 from holdfast.lab.data import fetch, locate
@@ -32,20 +34,27 @@ def execute(
 ) -> None:
     """Run the configuration on a screen, and end the command with the right exit code."""
     use_threads(threads)
-    with screen(quiet=quiet, json=json) as shown, interrupts() as asked:
+    go_on = resume_command(folder, data_dir=data_dir, device=None if device == "cpu" else device)
+    with screen(quiet=quiet, json=json) as shown:
         if not offline:
             fetch_if_missing(config, data_dir, shown)
-        record = show_run(
-            config,
-            folder,
-            shown,
-            asked,
-            data_dir=data_dir,
-            device=device,
-            checkpoint_seconds=checkpoint_seconds,
-            tensorboard=tensorboard,
-        )
-        shown.end(record)
+        with interrupts() as asked:
+            try:
+                record = show_run(
+                    config,
+                    folder,
+                    shown,
+                    asked,
+                    data_dir=data_dir,
+                    device=device,
+                    checkpoint_seconds=checkpoint_seconds,
+                    tensorboard=tensorboard,
+                )
+            except KeyboardInterrupt:
+                shown.close()
+                error_console().print(f"Stopped. To go on: {go_on}", style="yellow", soft_wrap=True)
+                raise typer.Exit(asked.code or ExitCode.INTERRUPTED) from None
+        shown.end(record, go_on)
     if record.end is None:
         raise typer.Exit(asked.code or ExitCode.INTERRUPTED)
     if record.end["end"] == "diverged":
@@ -64,6 +73,7 @@ def show_run(
     tensorboard: bool = False,
 ) -> Record:
     """Make the run, or what is missing of it, on the screen."""
+    where = parse_device(device)
     known = read_record(folder) if is_record(folder) else None
     if known is None or known.end is None:
         shown.begin(config, folder)
@@ -77,7 +87,7 @@ def show_run(
             config,
             folder,
             data_dir=data_dir,
-            device=parse_device(device),
+            device=where,
             checkpoint_seconds=checkpoint_seconds,
             watchers=watchers,
             stop=asked.asked,
@@ -92,12 +102,12 @@ def fetch_if_missing(config: Config, data_dir: Path | None, shown: Screen) -> No
 
 
 def parse_device(text: str) -> torch.device:
-    """A device that there is."""
+    """A device that there is, and that computes."""
     try:
         device = torch.device(text)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise failure("--device", "be one that this machine has", f"{text} ({str(error).splitlines()[0]})") from None
+        raise failure("--device", "be one that this machine has", f"{text} ({str(error).splitlines()[0][:100]})") from None
     return device
 
 

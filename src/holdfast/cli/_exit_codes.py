@@ -2,14 +2,16 @@
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from enum import IntEnum
 from typing import ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
+from holdfast.cli._console import error_console
 from holdfast.errors import FetchError, MissingDataError
 
 P = ParamSpec("P")
@@ -28,6 +30,22 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
+OPTIONS = {
+    "lr": "--lr",
+    "n_rows": "--rows",
+    "n_rows * row_size": "--rows times --batch",
+    "n_steps": "--steps",
+    "n_trusted": "--trusted",
+    "partition": "--partition",
+    "row_size": "--batch",
+    "rule": "--rule",
+    "weight_decay": "--weight-decay",
+    "whole_rows": "--whole-rows",
+    "worker_momentum": "--worker-momentum",
+}
+"""How the command line spells what the library's messages name."""
+
+
 def speaks_plainly(command: Callable[P, T]) -> Callable[P, T]:
     """The command with every expected failure turned into one sentence and an exit code."""
 
@@ -36,18 +54,23 @@ def speaks_plainly(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except (FetchError, MissingDataError) as error:
-            raise _ended(str(error), ExitCode.NO_DATA) from None
+            raise _failed(str(error), ExitCode.NO_DATA) from None
         except BrokenPipeError:  # whoever read the output has gone, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(ExitCode.FAILED) from None
         except FileNotFoundError as error:
-            raise _ended(_sentence(error), ExitCode.WRONG_USE) from None
+            raise _failed(_sentence(error), ExitCode.WRONG_USE) from None
         except OSError as error:
-            raise _ended(_sentence(error), ExitCode.FAILED) from None
+            raise _failed(_sentence(error), ExitCode.FAILED) from None
         except ValueError as error:
-            raise _ended(str(error), ExitCode.WRONG_USE) from None
+            raise _failed(_in_options(str(error)), ExitCode.WRONG_USE) from None
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "memory" not in str(error):
+                raise
+            raise _failed(f"Not enough memory ({str(error).splitlines()[0]}).", ExitCode.FAILED) from None
         except KeyboardInterrupt:
-            raise _ended("Stopped.", ExitCode.INTERRUPTED) from None
+            error_console().print("Stopped.", style="yellow")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     return spoken
 
@@ -59,10 +82,11 @@ def _sentence(error: OSError) -> str:
     return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
-def _ended(message: str, code: ExitCode) -> typer.Exit:
-    Console(stderr=True, highlight=False).print(f"[bold red]Error:[/] {_escaped(message)}", soft_wrap=True)
+def _in_options(message: str) -> str:
+    """The message with the fields at its beginning spelled as options."""
+    return re.sub(r"^`([^`]+)`", lambda found: f"`{OPTIONS.get(found[1], found[1])}`", message)
+
+
+def _failed(message: str, code: ExitCode) -> typer.Exit:
+    error_console().print(Text.assemble(("Error:", "bold red"), " ", message), soft_wrap=True)
     return typer.Exit(code)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")

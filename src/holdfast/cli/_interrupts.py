@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import final
 
-from rich.console import Console
-
+from holdfast.cli._console import error_console
 from holdfast.cli._exit_codes import ExitCode
 
 
@@ -27,7 +26,7 @@ class Interrupts:
         if self.code is not None:
             raise KeyboardInterrupt
         self.code = ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED
-        Console(stderr=True).print("\nStopping after this step; once more to stop at once.", style="yellow")
+        error_console().print("\nStopping after this step; once more to stop at once.", style="yellow")
 
 
 @contextmanager

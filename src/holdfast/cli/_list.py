@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from holdfast._registry import Registry
@@ -68,12 +67,13 @@ def list_names(
         table.add_column(style="dim")
         table.add_column()
         for entry in entries:
-            table.add_row(*map(escape, entry))
+            table.add_row(*entry)
         page.print(table, "")
 
 
 def _first_sentence(documented: object) -> str:
-    return (inspect.getdoc(documented) or "").split("\n\n")[0].replace("\n", " ")
+    first = (inspect.getdoc(documented) or "").split("\n\n")[0]
+    return first.replace("\n", " ").replace(":math:", "").replace("`", "")
 
 
 def _members(registry: Registry[Any]) -> list[Entry]:

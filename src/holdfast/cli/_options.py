@@ -117,9 +117,7 @@ PartitionText = Annotated[
     ),
 ]
 NSteps = Annotated[int | None, typer.Option("--steps", min=1, help="How many steps.", rich_help_panel=TRAINING)]
-NEpochs = Annotated[
-    float | None, typer.Option("--epochs", min=0.0, help="The same in passes over the data.", rich_help_panel=TRAINING)
-]
+NEpochs = Annotated[float | None, typer.Option("--epochs", help="The same in passes over the data.", rich_help_panel=TRAINING)]
 OptimizerText = Annotated[
     str,
     typer.Option(
@@ -150,7 +148,7 @@ RowsEvery = Annotated[
     int, typer.Option("--rows-every", min=1, help="Steps between records of every row's weight.", rich_help_panel=RUN)
 ]
 Folder = Annotated[
-    Path | None,
+    str | None,
     typer.Option("--folder", help="For record and checkpoints; by default a name of its own below ./runs.", rich_help_panel=RUN),
 ]
 DataDir = Annotated[

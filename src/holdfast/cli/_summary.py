@@ -1,6 +1,7 @@
 """A run in words: what it is before, what came of it after."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 from holdfast.lab.config import Config, all_rules, format_rule, format_threat
@@ -25,16 +26,15 @@ def plan(config: Config, folder: object) -> Lines:
         ("model", config.model),
         ("step", _step(config)),
         ("rows", _rows(config)),
-        (
-            "training",
-            f"{config.n_steps} steps ({epochs:.1f} epochs), {optimizers.format(config.optimizer)}, {schedules.format(config.schedule)}",
-        ),
+        ("training", f"{_steps(config.n_steps)} ({epochs:.2g} epochs), {optimizers.format(config.optimizer)}"),
+        ("rate", f"{config.optimizer.lr:g}, {schedules.format(config.schedule)}"),
+        ("seed", str(config.seed)),
         ("record", str(folder)),
     ]
 
 
-def outcome(record: Record) -> Lines:
-    """What came of a run."""
+def outcome(record: Record, go_on: str) -> Lines:
+    """What came of a run; `go_on` is the command that continues it."""
     lines = [("end", ending(record))]
     lines += [("accuracy", percent(record.accuracy))] if record.accuracy is not None else []
     found = [entry["attack_success"] for entry in record.entries if "attack_success" in entry]
@@ -44,7 +44,7 @@ def outcome(record: Record) -> Lines:
     lines += [("weight of bad rows", percent(weight))] if weight is not None else []
     lines += [("a step", _times(record))] if record.entries else []
     lines += [("record", str(record.folder))]
-    return lines + ([("to go on", resume_command(record))] if record.end is None else [])
+    return lines + ([("to go on", go_on)] if record.end is None else [])
 
 
 def ending(record: Record) -> str:
@@ -53,19 +53,28 @@ def ending(record: Record) -> str:
         return f"stopped after step {record.n_steps} of {record.config['n_steps']}"
     if record.end["end"] == "diverged":
         return f"diverged. {record.end['reason']}"
-    return f"finished after {record.n_steps} steps, {duration(sum(record.seconds_per_step().values()) * record.n_steps)}"
+    return f"finished after {_steps(record.n_steps)}, {duration(sum(record.seconds_per_step().values()) * record.n_steps)}"
 
 
-def last_line(record: Record) -> str:
+def last_line(record: Record, go_on: str) -> str:
     """Everything that matters, in one line."""
     accuracy = "" if record.accuracy is None else f", accuracy {percent(record.accuracy)}"
-    hint = f" (to go on: {resume_command(record)})" if record.end is None else ""
+    hint = f" (to go on: {go_on})" if record.end is None else ""
     return f"{ending(record).rstrip('.')}{accuracy}; record in {record.folder}{hint}"
 
 
-def resume_command(record: Record) -> str:
-    """What to type to continue."""
-    return f"holdfast resume {shlex.quote(str(record.folder))}"
+def resume_command(folder: Path, **options: object) -> str:
+    """What to type to continue a run, with the options that it needs again.
+
+    Example:
+        >>> resume_command(Path("my run"), data_dir=Path("data"), device=None)
+        "holdfast resume 'my run' --data-dir data"
+    """
+    words = ["holdfast", "resume", f"./{folder}" if str(folder).startswith("-") else str(folder)]
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
 
 
 def progress_words(entry: dict[str, Any], n_rows: int) -> list[str]:
@@ -97,6 +106,10 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def _steps(n: int) -> str:
+    return f"{n} step" if n == 1 else f"{n} steps"
+
+
 def _loss(loss: float) -> str:
     return f"{loss:.3f}" if loss < 1000 else f"{loss:.1e}"
 
@@ -123,5 +136,5 @@ def _rows(config: Config) -> str:
 def _times(record: Record) -> str:
     parts = record.seconds_per_step()
     evaluation = parts.pop("evaluation", 0.0) * record.n_steps
-    listed = ", ".join(f"{part} {1000 * seconds:.0f}" for part, seconds in sorted(parts.items(), key=lambda item: -item[1]))
+    listed = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in sorted(parts.items(), key=lambda item: -item[1]))
     return f"{1000 * sum(parts.values()):.0f} ms ({listed}); evaluation {duration(evaluation)} in all"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from holdfast._checks import failure
 from holdfast.cli import _options as options
 from holdfast.cli._build import check_data_name, config_of, n_steps_of, optimizer_of, threat_of
 from holdfast.cli._execute import execute
@@ -51,6 +52,8 @@ def train(
     The same command again takes up what is there: a run that was stopped goes on, one that ended is shown.
     """
     check_data_name(data)
+    if folder is not None and not folder.strip():
+        raise failure("--folder", "have a name", repr(folder))
     config = config_of(
         data=data,
         model=model,
@@ -72,7 +75,7 @@ def train(
     )
     execute(
         config,
-        folder or Path("runs") / run_name(config),
+        Path("runs") / run_name(config) if folder is None else Path(folder),
         data_dir=data_dir,
         offline=offline,
         device=device,

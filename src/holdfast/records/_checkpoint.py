@@ -27,7 +27,10 @@ def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     structure = _without_tensors(tree, tensors)
     metadata = {"format": FORMAT, "tree": json.dumps(structure)}
-    write_atomically(path, lambda new: save_file(tensors, str(new), metadata))
+    try:
+        write_atomically(path, lambda new: save_file(tensors, str(new), metadata))
+    except SafetensorError as error:  # which it also makes of what the disk refuses
+        raise OSError(f"{path} could not be written ({error}).") from error
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -37,10 +40,23 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise failure("path", f"be a checkpoint ({FORMAT})", f"{path} ({metadata.get('format', 'of another kind')})")
-            tree = _with_tensors(json.loads(metadata["tree"]), file)
-    except SafetensorError as error:
+            tree = _tree(metadata.get("tree", ""), file)
+    except (SafetensorError, _DamagedTreeError) as error:
         raise failure("path", "be a whole checkpoint", f"{path} ({error})") from error
-    assert isinstance(tree, dict)
+    return tree
+
+
+class _DamagedTreeError(Exception):
+    """The header holds no tree."""
+
+
+def _tree(text: str, file: Any) -> dict[str, Any]:
+    try:
+        tree = _with_tensors(json.loads(text), file)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _DamagedTreeError("its values cannot be read") from error
+    if not isinstance(tree, dict):
+        raise _DamagedTreeError("its values are no mapping")
     return tree
 
 
@@ -51,6 +67,9 @@ def _without_tensors(node: Any, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = node.detach().clone(memory_format=torch.contiguous_format)  # the format refuses shared storage
         return _TENSOR + name
     if isinstance(node, dict):
+        for key in node:
+            if type(key) not in (str, int):
+                raise failure("tree", "have texts or whole numbers as keys", repr(key))
         # As pairs: the keys of an optimizer's state are numbers, which keys of JSON are not.
         return {"pairs": [[key, _without_tensors(value, tensors)] for key, value in node.items()]}
     if isinstance(node, (list, tuple)):

@@ -9,9 +9,10 @@ from pathlib import Path
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, make sure that it is on the disk, and put it in the place of `path`.
 
-    Whatever happens in between (a kill, a full disk), `path` is what it was before or what it shall be.
+    Whatever happens in between (a kill, a full disk), `path` is what it was before or what it shall be. A process that is killed leaves its
+    scratch file, which the next one writes over. One process at a time may write to a path.
     """
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new = path.with_name(f".{path.name}.new")
     try:
         write(new)
         with new.open("rb+") as file:

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from holdfast._checks import failure
 from holdfast.errors import NewerRecordError
-from holdfast.records._writing import METRICS_FILE, RUN_FILE, VERSION
+from holdfast.records._writing import METRICS_FILE, RUN_FILE, VERSION, config_hash
 
 
 @final
@@ -86,16 +86,21 @@ def read_record(folder: Path) -> Record:
 def _read_run(path: Path) -> dict[str, Any]:
     try:
         run = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise failure("folder", f"hold a whole {RUN_FILE}", f"{path} ({error})") from error
     if not isinstance(run, dict) or run.get("format") != "holdfast run" or not isinstance(run.get("version"), int):
         raise failure("folder", f"hold a {RUN_FILE} written by holdfast", path)
     if run["version"] > VERSION:
-        release = run.get("versions", {}).get("holdfast", "a later release")
+        releases = run.get("versions")
+        release = releases.get("holdfast") if isinstance(releases, dict) else "of a later release"
         raise NewerRecordError(
             f"`folder` must hold a record of version {VERSION} or older, got version {run['version']}, "
             f"written by holdfast {release}, in {path.parent}; update holdfast."
         )
+    if not isinstance(run.get("config"), dict) or not isinstance(run.get("hash"), str):
+        raise failure("folder", f"hold a {RUN_FILE} with a configuration and its hash", path)
+    if run["hash"] != config_hash(run["config"]):
+        raise failure("folder", f"hold a {RUN_FILE} as it was written", f"{path}, whose configuration does not have its hash")
     return run
 
 
@@ -105,7 +110,25 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):  # what no line break ends was torn by a kill
         try:
             entry = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise failure("folder", "hold a whole record", f"{path}, line {number} ({error})") from error
+        if not (_is_entry(entry, number) or _is_end(entry)):
+            raise failure(
+                "folder", "hold a whole record", f"{path}, line {number} (neither the entry of step {number} nor an end)"
+            )
         found.append(entry)
+    if any("end" in entry for entry in found[:-1]):
+        raise failure("folder", "hold a record whose end is its last line", path)
     return found
+
+
+def _is_entry(entry: object, step: int) -> bool:
+    """Whether it is what a run writes after this step."""
+    is_whole = isinstance(entry, dict) and {"step", "loss", "seconds"} <= entry.keys()
+    return is_whole and entry["step"] == step and isinstance(entry["seconds"], dict)  # type: ignore[index]
+
+
+def _is_end(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    return entry.get("end") == "finished" or (entry.get("end") == "diverged" and isinstance(entry.get("reason"), str))

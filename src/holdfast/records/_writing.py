@@ -31,7 +31,16 @@ def config_hash(config: Mapping[str, Any]) -> str:
         >>> config_hash({"seed": 0, "rows": 32}) == config_hash({"rows": 32, "seed": 0}) != config_hash({"rows": 32, "seed": 1})
         True
     """
-    return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_equal_numbers_alike(config), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _equal_numbers_alike(node: Any) -> Any:
+    """The same with whole numbers for 1.0 and its like, because 1 and 1.0 are equal."""
+    if isinstance(node, Mapping):
+        return {key: _equal_numbers_alike(value) for key, value in node.items()}
+    if isinstance(node, (list, tuple)):
+        return [_equal_numbers_alike(value) for value in node]
+    return int(node) if isinstance(node, float) and node.is_integer() else node
 
 
 def create_record(folder: Path, config: Mapping[str, Any], **provenance: Any) -> None:
@@ -63,7 +72,8 @@ class Journal:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file: IO[bytes] = (folder / METRICS_FILE).open("ab", buffering=0)
+        self._path = folder / METRICS_FILE
+        self._file: IO[bytes] = self._path.open("a+b", buffering=0)
         try:
             _lock(self._file, folder)
         except BaseException:
@@ -79,13 +89,21 @@ class Journal:
         """Forget what was written after the first `n_bytes`."""
         if n_bytes > self.n_bytes:
             raise failure("folder", f"hold a {METRICS_FILE} of at least {n_bytes} bytes, as its checkpoint says", self.n_bytes)
+        self._file.seek(max(0, n_bytes - 1))
+        if n_bytes and self._file.read(1) != b"\n":
+            raise failure(
+                "folder", f"hold a {METRICS_FILE} with a line that ends at byte {n_bytes}, as its checkpoint says", self._path
+            )
         os.ftruncate(self._file.fileno(), n_bytes)
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one entry."""
         line = json.dumps(entry, allow_nan=False).encode() + b"\n"
-        while line:
-            line = line[self._file.write(line) :]
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def sync(self) -> None:
         """Wait until all entries are on the disk."""

@@ -27,9 +27,9 @@ class BoardScreen(Screen):
     def __init__(self, console: Console, comparison: Comparison, n_steps: int) -> None:
         self._comparison = comparison
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[words]}", markup=False),
             TimeRemainingColumn(compact=True),
         )
         self._all = self._bars.add_task("all runs", total=n_steps, words="")
@@ -63,7 +63,7 @@ class BoardScreen(Screen):
         self._bars.update(self._one, completed=self._step, words=words)
         self._bars.update(self._all, completed=self._before + self._step)
 
-    def end(self, record: Record) -> None:
+    def end(self, record: Record, go_on: str) -> None:
         self._before += int(record.config["n_steps"])  # also of a run that diverged early: its steps will never come
         self._bars.update(self._all, completed=self._before)
 

@@ -25,7 +25,7 @@ class JsonScreen(Screen):
     def entry(self, entry: Mapping[str, Any]) -> None:
         typer.echo(json.dumps(entry))
 
-    def end(self, record: Record) -> None:
+    def end(self, record: Record, go_on: str) -> None:
         end = record.end or {"end": "stopped"}
         typer.echo(
             json.dumps(

@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any, final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -14,7 +13,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.text import Text
 
 from holdfast.cli._summary import Lines, outcome, plan, progress_words
 from holdfast.cli.screens._screen import Screen
@@ -45,7 +44,7 @@ class LiveScreen(Screen):
         if self._bars is None:
             self._draw(
                 Progress(
-                    TextColumn("Fetching {task.description}"),
+                    TextColumn("Fetching {task.description}", markup=False),
                     BarColumn(),
                     DownloadColumn(),
                     TimeRemainingColumn(),
@@ -55,21 +54,19 @@ class LiveScreen(Screen):
             self._files.clear()
         assert self._bars is not None
         if progress.file not in self._files:
-            self._files[progress.file] = self._bars.add_task(
-                escape(f"{progress.file} from {progress.source}"), total=progress.total
-            )
+            self._files[progress.file] = self._bars.add_task(f"{progress.file} from {progress.source}", total=progress.total)
         self._bars.update(self._files[progress.file], completed=progress.done, total=progress.total)
 
     def begin(self, config: Config, folder: Path) -> None:
         self.close()
         self._config, self._latest = config, {}
-        self._console.print(_grid(plan(config, folder)))
+        _show(self._console, plan(config, folder))
         columns = (
             SpinnerColumn(),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[words]}", markup=False),
+            TextColumn("{task.fields[rate]}", markup=False),
             TimeRemainingColumn(compact=True),
         )
         self._draw(Progress(*columns, console=self._console, transient=True))
@@ -86,9 +83,9 @@ class LiveScreen(Screen):
         rate = "" if speed is None else f"{speed:.1f} steps/s"
         self._bars.update(self._task, completed=entry["step"], words=words, rate=rate)
 
-    def end(self, record: Record) -> None:
+    def end(self, record: Record, go_on: str) -> None:
         self.close()
-        self._console.print(_grid(outcome(record)))
+        _show(self._console, outcome(record, go_on))
 
     def _draw(self, bars: Progress) -> None:
         self.close()
@@ -96,10 +93,8 @@ class LiveScreen(Screen):
         bars.start()
 
 
-def _grid(lines: Lines) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="cyan", no_wrap=True)
-    grid.add_column()
+def _show(console: Console, lines: Lines) -> None:
+    """Lines that the terminal breaks by itself, so that a long command can be copied."""
+    width = max(len(label) for label, _ in lines)
     for label, text in lines:
-        grid.add_row(label, escape(text))
-    return grid
+        console.print(Text.assemble((label.ljust(width), "cyan"), "  ", text), soft_wrap=True)

@@ -38,18 +38,21 @@ class PlainScreen(Screen):
     def entry(self, entry: Mapping[str, Any]) -> None:
         if self._n_made == 0 and entry["step"] > 1:
             typer.echo(f"Going on after step {entry['step'] - 1}.")
-        self._n_made += 1
         now = time.monotonic()
+        if self._n_made == 0:
+            self._started = now  # the rate counts from the second step on: the first has to warm up
+        self._n_made += 1
         if "accuracy" not in entry and now - self._shown < PAUSE:
             return
         self._shown = now
-        rate = self._n_made / max(now - self._started, 1e-9)
-        left = duration((self._config.n_steps - entry["step"]) / rate)
-        words = progress_words(dict(entry), self._config.n_rows)
-        typer.echo(", ".join([f"step {entry['step']}/{self._config.n_steps}", *words, f"{rate:.1f} steps/s", f"{left} left"]))
+        words = [f"step {entry['step']}/{self._config.n_steps}", *progress_words(dict(entry), self._config.n_rows)]
+        if self._n_made > 1:
+            rate = (self._n_made - 1) / max(now - self._started, 1e-9)
+            words += [f"{rate:.1f} steps/s", f"{duration((self._config.n_steps - entry['step']) / rate)} left"]
+        typer.echo(", ".join(words))
 
-    def end(self, record: Record) -> None:
-        _echo(outcome(record))
+    def end(self, record: Record, go_on: str) -> None:
+        _echo(outcome(record, go_on))
 
 
 def _echo(lines: Lines) -> None:

@@ -24,5 +24,5 @@ class QuietScreen(Screen):
     def entry(self, entry: Mapping[str, Any]) -> None:
         return
 
-    def end(self, record: Record) -> None:
-        typer.echo(last_line(record))
+    def end(self, record: Record, go_on: str) -> None:
+        typer.echo(last_line(record, go_on))

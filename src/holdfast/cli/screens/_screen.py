@@ -37,5 +37,5 @@ class Screen(ABC):
         """A step was made."""
 
     @abstractmethod
-    def end(self, record: Record) -> None:
-        """The run ended or stopped."""
+    def end(self, record: Record, go_on: str) -> None:
+        """The run ended or stopped; `go_on` is the command that continues it."""

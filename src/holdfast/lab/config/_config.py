@@ -68,7 +68,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, known in (("data", data_sets), ("model", models)):
-            if getattr(self, name) not in known:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise unknown_name(name, known, getattr(self, name))
         for name, kind in PARTS.items():
             check_instance(name, getattr(self, name), kind)
@@ -78,13 +78,33 @@ class Config:
         check_count("seed", self.seed)
         check_share("worker_momentum", self.worker_momentum, below=1.0)
         check_enough_rows(self.n_rows, self.aggregator.n_needed, self.aggregator)
-        if self.threat.hits_rows:
-            self.threat.cast.count(self.n_rows)
+        self._check_size()
+        self._check_threat()
         if self.worker_momentum and not self.partition.is_fixed:
             raise failure("partition", "give every row its own client for worker momentum", self.partition)
         if self.needs_trust and not self.n_trusted:
             raise failure("n_trusted", f"be at least 1, because {self.aggregator!r} compares with trusted samples", 0)
         self.step()  # refuses parts that do not fit together
+
+    def _check_size(self) -> None:
+        n_train = data_sets[self.data].n_train
+        if self.batch_size > n_train:
+            raise failure(
+                "n_rows * row_size", f"be at most {n_train:,}, the training images of {self.data}", f"{self.batch_size:,}"
+            )
+
+    def _check_threat(self) -> None:
+        """What the attackers want must be possible with these rows and these classes."""
+        threat, n_classes = self.threat, len(data_sets[self.data].classes)
+        if threat.hits_rows and threat.cast.count(self.n_rows) == self.n_rows:
+            raise failure("cast", "leave at least one row honest", f"{self.n_rows} of {self.n_rows} bad")
+        if not threat.hits_rows and threat.corruption is not None:
+            threat.cast.count(self.batch_size)
+        target = getattr(threat.corruption, "target", None)
+        if target is not None and target >= n_classes:
+            raise failure("target", f"be below {n_classes}, the number of classes of {self.data}", target)
+        if getattr(threat.corruption, "n_classes", n_classes) != n_classes:
+            raise failure("n_classes", f"be {n_classes}, as {self.data} has", threat.corruption)
 
     @property
     def batch_size(self) -> int:

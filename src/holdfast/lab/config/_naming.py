@@ -7,6 +7,9 @@ from holdfast.lab.config._json import hash_of
 from holdfast.lab.config._rules import format_rule
 from holdfast.lab.config._threat_names import format_threat
 
+LONGEST = 180
+"""Letters before the hash; file systems take 255 in all."""
+
 
 def run_name(config: Config) -> str:
     """A name for the run's folder that people can read, and that no other configuration has.
@@ -26,4 +29,4 @@ def run_name(config: Config) -> str:
         f"seed-{config.seed}",
     ]
     words = [re.sub(r"[^\w.]+", "-", part).strip("-") for part in parts if part]
-    return "-".join([*words, hash_of(config)[:8]])[-200:]
+    return f"{'-'.join(words)[:LONGEST].rstrip('-')}-{hash_of(config)[:8]}"

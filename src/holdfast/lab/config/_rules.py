@@ -35,6 +35,9 @@ def parse_rule(text: str, *, selector: str | None = None, memory: str | None = N
         RobustMemory(units='gradient')
     """
     parts: dict[str, Any]
+    for stage in text.split("|") if "|" in text else []:
+        if stage.split("(")[0].strip() in presets:
+            raise ValueError(f"`{stage.split('(')[0].strip()}` must stand alone, because it is a whole step, got {text!r}.")
     name = None if "|" in text else parse_call(text, "rule")[0]
     if name is not None and name not in rule_names():
         raise unknown_name("rule", rule_names(), name)

@@ -5,8 +5,7 @@ from typing import final
 import torch
 from torch import nn
 
-from holdfast._checks import check_nonnegative, check_positive
-from holdfast.lab.optimizers._descent import Descent
+from holdfast.lab.optimizers._descent import Descent, check_rates
 
 
 @final
@@ -30,8 +29,7 @@ class Adam(Descent):
     is_plain = False
 
     def __post_init__(self) -> None:
-        check_positive("lr", self.lr)
-        check_nonnegative("weight_decay", self.weight_decay)
+        check_rates(self.lr, self.weight_decay)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Adam:
         return torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay)

@@ -7,6 +7,20 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from holdfast._checks import check_nonnegative, check_positive, failure
+
+LARGEST = 1e30
+"""Of a rate or a penalty; more does not fit float32 together with a gradient."""
+
+
+def check_rates(lr: object, weight_decay: object) -> None:
+    """A learning rate above 0 and a penalty of at least 0, neither beyond all measure."""
+    check_positive("lr", lr)
+    check_nonnegative("weight_decay", weight_decay)
+    for name, value in (("lr", lr), ("weight_decay", weight_decay)):
+        if float(value) > LARGEST:  # type: ignore[arg-type]
+            raise failure(name, f"be at most {LARGEST:g}", value)
+
 
 class Descent(ABC):
     """Describes an optimizer of torch, with its learning rate; `build` makes it."""

@@ -5,8 +5,8 @@ from typing import final
 import torch
 from torch import nn
 
-from holdfast._checks import check_flag, check_nonnegative, check_positive, check_share, failure
-from holdfast.lab.optimizers._descent import Descent
+from holdfast._checks import check_flag, check_share, failure
+from holdfast.lab.optimizers._descent import Descent, check_rates
 
 
 @final
@@ -33,10 +33,9 @@ class Sgd(Descent):
     name = "sgd"
 
     def __post_init__(self) -> None:
-        check_positive("lr", self.lr)
+        check_rates(self.lr, self.weight_decay)
         check_share("momentum", self.momentum, below=1.0)
         check_flag("nesterov", self.nesterov)
-        check_nonnegative("weight_decay", self.weight_decay)
         if self.nesterov and not self.momentum:
             raise failure("momentum", "be above 0 for Nesterov's form", self.momentum)
 

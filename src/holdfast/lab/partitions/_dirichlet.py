@@ -7,6 +7,9 @@ from torch import Tensor
 from holdfast._checks import check_positive, failure
 from holdfast.lab.partitions._partition import Partition
 
+LARGEST = 1e12
+"""Beyond this alpha all proportions are equal to many digits."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +52,16 @@ class Dirichlet(Partition):
 
 
 def _proportions(alpha: float, n: int, generator: torch.Generator) -> Tensor:
-    """[n] a draw from the symmetric Dirichlet distribution, by gamma variates."""
-    gammas = torch._standard_gamma(torch.full((n,), alpha, dtype=torch.float64), generator=generator)
-    total = gammas.sum()
-    if total > 0:
-        return gammas / total
-    # So small an alpha that all variates underflow: the limit is one client, at random.
-    alone = torch.zeros(n, dtype=torch.float64)
-    alone[torch.randint(n, (), generator=generator)] = 1.0
-    return alone
+    r"""[n] a draw from the symmetric Dirichlet distribution.
+
+    By gamma variates on a logarithmic scale, :math:`\log G_\alpha = \log G_{\alpha + 1} + \log U / \alpha`, because with a small alpha
+    they are too small for any float.
+    """
+    shapes = torch.full((n,), min(alpha, LARGEST) + 1, dtype=torch.float64)
+    gammas = torch._standard_gamma(shapes, generator=generator).log()
+    uniforms = (1.0 - torch.rand(n, dtype=torch.float64, generator=generator)).log()
+    first = uniforms.argmax()  # relative to this one nothing overflows, however small alpha is
+    return torch.softmax((uniforms - uniforms[first]) / alpha + (gammas - gammas[first]), dim=0)
 
 
 def _none_empty(shares: list[Tensor]) -> list[Tensor]:

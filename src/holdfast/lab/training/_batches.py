@@ -28,7 +28,6 @@ class Batches:
     Attributes:
         shares: the indices that each client holds.
         trusted: the indices that were kept aside.
-        epoch_steps: how many steps a pass over all samples takes; need not be whole.
 
     Example:
         >>> from holdfast.lab.partitions import Shuffled
@@ -44,10 +43,14 @@ class Batches:
         self.trusted, kept = order[:n_trusted], order[n_trusted:].sort().values
         shares = partition.divide(labels.cpu()[kept], n_rows, generator=stream(seed, "partition"))
         self.shares = [kept[share] for share in shares]
-        self.epoch_steps = len(kept) / (n_rows * row_size)
+        self._n, self._batch_size = len(kept), n_rows * row_size
         self._seed = seed
         self._taken = n_rows * row_size // len(self.shares)
         self._passes: dict[int, tuple[int, Tensor]] = {}
+
+    def epoch(self, step: int) -> float:
+        """How many passes over all samples so many steps are; whole where it should be."""
+        return step * self._batch_size / self._n
 
     def indices(self, step: int) -> Tensor:
         """[n_rows * row_size] the samples of a step, row by row."""

@@ -26,12 +26,12 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
         NonFiniteMemoryError: if what the step would carry over or send is not.
     """
     config, data, optimizer = experiment.config, experiment.data, experiment.optimizer
-    n_epochs = config.n_steps / experiment.batches.epoch_steps
+    batches = experiment.batches
     for step in range(start, config.n_steps):
         clock, at = Clock(experiment.device), {"seed": config.seed, "step": step}
-        set_lr(experiment, config.optimizer.lr * config.schedule.factor(step / experiment.batches.epoch_steps, n_epochs))
+        set_lr(experiment, config.optimizer.lr * config.schedule.factor(batches.epoch(step), batches.epoch(config.n_steps)))
         bad_rows = config.threat.bad_rows(config.n_rows, **at)
-        images, labels = data.train.batch(experiment.batches.indices(step).to(experiment.device))
+        images, labels = data.train.batch(batches.indices(step).to(experiment.device))
         clock.lap("data")
         images, labels = config.threat.corrupt(images, labels, bad_rows, **at)
         clock.lap("attack")
@@ -66,10 +66,16 @@ def set_lr(experiment: Experiment, lr: float) -> None:
 @contextmanager
 def own_randomness(seed: int, step: int, device: torch.device) -> Iterator[None]:
     """Let dropout, which draws from torch's global generators, depend on seed and step alone; they are put back afterwards."""
-    devices = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices, device_type="cuda" if device.type == "cpu" else device.type):
-        torch.manual_seed(stream(seed, "dropout", step).initial_seed())
-        yield
+    drawn = stream(seed, "dropout", step).initial_seed()
+    if device.type == "cpu":
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(drawn)
+            yield
+    else:
+        with torch.random.fork_rng([device], device_type=device.type):
+            torch.default_generator.manual_seed(drawn)
+            torch.get_device_module(device).manual_seed(drawn)
+            yield
 
 
 def check_loss(losses: Tensor) -> None:
@@ -113,7 +119,8 @@ def account(experiment: Experiment, step: int, result: StepResult, bad_rows: Ten
     }
     if result.weights is not None and experiment.config.threat.hits_rows:
         weights = result.weights.abs()
-        entry["bad_weight"] = float(weights[bad_rows].sum() / weights.sum())
+        total = float(weights.sum())  # zero for a rule that trusts nobody
+        entry["bad_weight"] = float(weights[bad_rows].sum()) / total if total else 0.0
     if step % experiment.config.rows_every == 0:
         entry["rejected"] = result.rejected.nonzero().flatten().tolist()
         if result.weights is not None:

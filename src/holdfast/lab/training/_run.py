@@ -17,6 +17,8 @@ from holdfast.lab.models import models
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import training
 from holdfast.records import (
+    METRICS_FILE,
+    RUN_FILE,
     Journal,
     Record,
     create_record,
@@ -72,15 +74,17 @@ def run(
     """
     folder, device = Path(folder), torch.device(device)
     check_nonnegative("checkpoint_seconds", checkpoint_seconds)
-    known = read_record(folder) if is_record(folder) else None
-    if known is not None and known.hash != hash_of(config):
-        raise failure("folder", "be new, or hold this very run", f"{folder}, which holds another (its hash is {known.hash[:8]})")
+    known = _known(config, folder)
     if known is not None and known.end is not None:
         return known
     experiment = Experiment(config, load(config.data, data_dir=data_dir), device)
-    if known is None:
-        create_record(folder, config_to_json(config), versions=versions(), machine=machine(device), command=list(command))
-    with Journal(folder) as journal:  # from here on the folder is this process's alone
+    folder.mkdir(parents=True, exist_ok=True)
+    with Journal(folder) as journal:
+        known = _known(config, folder)  # again, because from here on the folder is this process's alone
+        if known is None:
+            create_record(folder, config_to_json(config), versions=versions(), machine=machine(device), command=list(command))
+        elif known.end is not None:
+            return known
         step = _take_up(experiment, folder, journal)
         try:
             saved = time.monotonic()
@@ -99,6 +103,10 @@ def run(
             journal.append({"end": "finished", "step": step})
         except (DivergedError, NonFiniteRowsError, NonFiniteMemoryError) as error:
             journal.append({"end": "diverged", "step": step, "reason": f"After step {step}: {error}"})
+        except ValueError:  # parts that do not fit together, which showed at the first step
+            if known is None and step == 0:
+                _withdraw(folder)
+            raise
         journal.sync()
     return read_record(folder)
 
@@ -111,10 +119,33 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> Record:
 def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
     """The model of a run as its last checkpoint has it, in eval mode."""
     folder = Path(folder)
-    config, state = config_from_json(read_record(folder).config), load_checkpoint(folder / CHECKPOINT_FILE)
-    model = models[config.model](shape=tuple(state["shape"]))
+    config = config_from_json(read_record(folder).config)
+    if not (folder / CHECKPOINT_FILE).exists():
+        raise FileNotFoundError(
+            f"`folder` must hold a checkpoint ({CHECKPOINT_FILE}), got {folder}, whose run ended before its first."
+        )
+    state = load_checkpoint(folder / CHECKPOINT_FILE)
+    model = models[config.model](shape=tuple(state["shape"]), generator=torch.Generator())
     model.load_state_dict(state["experiment"]["model"])
     return model.eval()
+
+
+def _known(config: Config, folder: Path) -> Record | None:
+    """What the folder has of this run; another run is refused."""
+    if not is_record(folder):
+        return None
+    known = read_record(folder)
+    if known.hash != hash_of(config):
+        raise failure("folder", "be new, or hold this very run", f"{folder}, which holds another (its hash is {known.hash[:8]})")
+    return known
+
+
+def _withdraw(folder: Path) -> None:
+    """Take back a run that could not make its first step."""
+    for name in (RUN_FILE, METRICS_FILE):
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _take_up(experiment: Experiment, folder: Path, journal: Journal) -> int:
@@ -124,8 +155,10 @@ def _take_up(experiment: Experiment, folder: Path, journal: Journal) -> int:
         journal.cut(0)
         return 0
     state = load_checkpoint(path)
-    experiment.load_state_dict(state["experiment"])
+    if state.get("hash") != hash_of(experiment.config):
+        raise failure("folder", "hold a checkpoint of this very run", f"another in {path}")
     journal.cut(state["n_bytes"])
+    experiment.load_state_dict(state["experiment"])
     return int(state["step"])
 
 
@@ -134,5 +167,11 @@ def _save(experiment: Experiment, folder: Path, journal: Journal, step: int) -> 
     if not all(bool(torch.isfinite(parameter).all()) for parameter in experiment.model.parameters()):
         raise DivergedError("`parameters` must be finite, got NaN or infinity.")
     journal.sync()  # the checkpoint must not know more than the disk does
-    state = {"step": step, "n_bytes": journal.n_bytes, "shape": experiment.data.shape, "experiment": experiment.state_dict()}
+    state = {
+        "hash": hash_of(experiment.config),
+        "step": step,
+        "n_bytes": journal.n_bytes,
+        "shape": experiment.data.shape,
+        "experiment": experiment.state_dict(),
+    }
     save_checkpoint(folder / CHECKPOINT_FILE, state)
