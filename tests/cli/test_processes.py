@@ -66,7 +66,7 @@ def test_a_training_prints_its_plan_and_its_outcome_in_plain_lines(runs: dict[st
     lines = dict(line.split(": ", 1) for line in running.out.splitlines() if ": " in line)
     assert lines["model"] == "logistic-regression"
     assert "2 of 8 bad (scaled-flip)" in lines["rows"]
-    assert lines["training"].startswith("80 steps (0.2 epochs), sgd(momentum=0.9)")
+    assert lines["training"].startswith("80 steps (0.21 epochs), sgd(momentum=0.9)")
     assert lines["record"] == "whole"
     assert lines["end"].startswith("finished after 80 steps")
     assert lines["accuracy"].endswith(" %")

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from holdfast.lab.config import Config, config_from_json, hash_of, parse_threat
+from holdfast.lab.config import Config, Threat, config_from_json, hash_of, parse_threat
 from holdfast.lab.data import DataSet, load
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.partitions import Shards
 from holdfast.lab.schedules import Cosine
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
+from holdfast.lab.training._experiment import Experiment
+from holdfast.lab.training._loop import training
 from holdfast.lab.training._trust import descent_score, trusted_gradient
 from holdfast.layout import Layout
 from holdfast.records import load_checkpoint, read_record
@@ -294,17 +296,33 @@ def test_a_corruption_hits_the_right_samples(whole_rows: bool, redrawn: bool) ->
     hits = []
     for step in range(4):
         bad_rows = threat.bad_rows(6, seed=0, step=step)
-        got, classes = threat.corrupt(images, labels, bad_rows, seed=0, step=step)
+        indices = torch.randperm(24)
+        bad_samples = threat.bad_samples(indices, bad_rows, n_train=24, seed=0, step=step)
+        got, classes = threat.corrupt(images, labels, bad_samples, seed=0, step=step)
         hit = (got != images).flatten(1).any(1)
         assert torch.equal(hit, classes == 9)
+        assert torch.equal(hit, bad_samples)
         assert int(hit.sum()) == 12
         assert int(bad_rows.sum()) == (3 if whole_rows else 0)
         if whole_rows:
             assert torch.equal(hit.view(6, 4), bad_rows[:, None].expand(6, 4))
-        hits.append(tuple(hit.tolist()))
+            hits.append(tuple(bad_rows.tolist()))
+        else:
+            assert any(0 < int(hit[4 * row : 4 * row + 4].sum()) < 4 for row in range(6))
+            hits.append(tuple(hit[indices.argsort()].tolist()))  # by image: the same ones, wherever they stand
     assert len(set(hits)) == (4 if redrawn else 1)
-    if not whole_rows:
-        assert any(0 < sum(hits[0][4 * row : 4 * row + 4]) < 4 for row in range(6))
+
+
+def test_attackers_speak_after_the_momentum_of_workers(data: DataSet) -> None:
+    """A lie takes the place of a bad client's momentum, and leaves no trace in it."""
+    attacked = tiny("mean", "scaled-flip", worker_momentum=0.9, partition=Shards(n_shards=12))
+    momenta = []
+    for config in (attacked, replace(attacked, threat=Threat())):
+        experiment = Experiment(config, data, torch.device("cpu"))
+        next(training(experiment, 0))
+        assert experiment.worker_momentum is not None
+        momenta.append(experiment.worker_momentum.state_dict()["momentum"])
+    assert torch.equal(*momenta)
 
 
 def test_the_first_step_is_the_one_by_hand(data: DataSet, tmp_path: Path) -> None:

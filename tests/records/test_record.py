@@ -77,8 +77,9 @@ def test_entries_and_end(folder: Path) -> None:
 
 def test_accuracy_is_the_last(folder: Path) -> None:
     with Journal(folder) as journal:
-        for step, found in enumerate(({"accuracy": 0.5}, {}, {"accuracy": 0.0}, {"accuracy": None}), start=1):
-            journal.append({**entry(step), **found})
+        found: list[dict[str, Any]] = [{"accuracy": 0.5}, {}, {"accuracy": 0.0}, {"accuracy": None}]
+        for step, accuracy in enumerate(found, start=1):
+            journal.append({**entry(step), **accuracy})
     assert read_record(folder).accuracy == 0.0
 
 

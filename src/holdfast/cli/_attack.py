@@ -18,6 +18,7 @@ from holdfast.cli._interrupts import interrupts
 from holdfast.cli._summary import resume_command
 from holdfast.cli.screens import BoardScreen, QuietScreen, Screen
 from holdfast.lab.config import Config, Threat, run_name
+from holdfast.lab.data import data_sets
 
 RULES = ["mean", "coordinate-median", "geometric-median", "bgmd"]
 DEFAULT_STEPS = 60
@@ -39,6 +40,7 @@ def attack(
             autocompletion=options.complete_rules,
         ),
     ] = None,
+    trusted: options.Trusted = 0,
     fixed: options.Fixed = False,
     whole_rows: options.WholeRows = False,
     data: options.Data = "fashion-mnist-slice",
@@ -48,7 +50,7 @@ def attack(
     partition: options.PartitionText = "shuffled",
     steps: options.NSteps = None,
     epochs: options.NEpochs = None,
-    optimizer: options.OptimizerText = "sgd(momentum=0.9)",
+    optimizer: options.OptimizerText = "sgd(lr=0.05, momentum=0.9)",
     lr: options.Lr = None,
     weight_decay: options.WeightDecay = None,
     schedule: options.ScheduleText = "constant",
@@ -69,7 +71,9 @@ def attack(
     if quiet and json:
         raise failure("--quiet", "be given without --json", "both")
     rules = list(dict.fromkeys(rule or RULES))
-    n_steps = n_steps_of(steps, epochs, data=data, batch_size=rows * batch, default=DEFAULT_STEPS)
+    n_steps = n_steps_of(
+        steps, epochs, n_samples=data_sets[data].n_train - trusted, batch_size=rows * batch, default=DEFAULT_STEPS
+    )
     threat = threat_of(attack, corrupt, data=data, fixed=fixed, whole_rows=whole_rows)
 
     def config(name: str, *, is_attacked: bool) -> Config:
@@ -78,6 +82,7 @@ def attack(
             model=model,
             rule=name,
             threat=threat if is_attacked else Threat(),
+            n_trusted=trusted,
             n_rows=rows,
             row_size=batch,
             partition=partition,
@@ -106,15 +111,16 @@ def attack(
             )
             comparison.records[key] = record
             if shows_progress:
-                shown.end(record, resume_command(record.folder))
+                shown.end(record, resume_command(record.folder, data_dir=data_dir))
             if record.end is None:
                 break
     if json:
         typer.echo(json_format.dumps(comparison.to_json(), indent=2))
     else:
         console().print(comparison.show())
-        typer.echo(f"The records are in {folder}.")
-    if asked.asked():
+        if not quiet:
+            typer.echo(f"The records are in {folder}.")
+    if any(record.end is None for record in comparison.records.values()):
         typer.echo("Stopped; the same command goes on from here.", err=True)
         raise typer.Exit(asked.code or ExitCode.INTERRUPTED)
 

@@ -13,7 +13,7 @@ from holdfast.lab.schedules import Schedule, schedules
 from holdfast.threats import Cast
 
 MOST_EPOCHS = 1e6
-"""Nobody means more."""
+"""More is a mistake in the command, and would be found out much later."""
 
 
 def threat_of(attack: str | None, corrupt: float | None, *, data: str, fixed: bool = False, whole_rows: bool = False) -> Threat:
@@ -35,7 +35,7 @@ def optimizer_of(text: str, lr: float | None, weight_decay: float | None) -> Des
     return replace(optimizers.parse(text), **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
 
 
-def n_steps_of(steps: int | None, epochs: float | None, *, data: str, batch_size: int, default: int) -> int:
+def n_steps_of(steps: int | None, epochs: float | None, *, n_samples: int, batch_size: int, default: int) -> int:
     """How many steps `--steps` or `--epochs` mean."""
     if steps is None and epochs is None:
         return default
@@ -45,7 +45,7 @@ def n_steps_of(steps: int | None, epochs: float | None, *, data: str, batch_size
     assert epochs is not None
     if not 0 < epochs <= MOST_EPOCHS:
         raise failure("--epochs", f"be above 0 and at most {MOST_EPOCHS:g}", epochs)
-    return math.ceil(epochs * data_sets[data].n_train / batch_size)
+    return math.ceil(epochs * n_samples / batch_size)
 
 
 def check_data_name(data: str) -> None:

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli._summary import bad_weight, percent
+from holdfast.cli._summary import percent
 from holdfast.records import Record
 
 
@@ -47,7 +47,7 @@ class Comparison:
                 "end": None if record.end is None else record.end["end"],
                 "accuracy": record.accuracy,
                 "seconds_per_step": _seconds(record),
-                "bad_weight": bad_weight(record),
+                "bad_weight": record.bad_weight,
                 "folder": str(record.folder),
             }
             for (rule, is_attacked), record in self.records.items()
@@ -63,8 +63,12 @@ def _accuracy(record: Record | None) -> Text:
 
 
 def _weight(record: Record | None) -> Text:
-    weight = None if record is None else bad_weight(record)
-    return Text("..." if record is None else "no weights" if weight is None else percent(weight), style="" if weight else "dim")
+    if record is None:
+        return Text("...", style="dim")
+    if record.bad_weight is not None:
+        return Text(percent(record.bad_weight))
+    threat = record.config["threat"]
+    return Text("no weights" if threat["attack"] or threat["whole_rows"] else "no bad rows", style="dim")
 
 
 def _milliseconds(record: Record | None) -> Text:

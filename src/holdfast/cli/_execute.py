@@ -34,7 +34,7 @@ def execute(
 ) -> None:
     """Run the configuration on a screen, and end the command with the right exit code."""
     use_threads(threads)
-    go_on = resume_command(folder, data_dir=data_dir, device=None if device == "cpu" else device)
+    go_on = resume_command(folder, data_dir=data_dir)
     with screen(quiet=quiet, json=json) as shown:
         if not offline:
             fetch_if_missing(config, data_dir, shown)

@@ -31,6 +31,11 @@ class ExitCode(IntEnum):
 
 
 OPTIONS = {
+    "bad_fraction": "--corrupt",
+    "cast": "--corrupt",
+    "n_shards": "--partition",
+    "target": "--attack",
+    "n_classes": "--attack",
     "lr": "--lr",
     "n_rows": "--rows",
     "n_rows * row_size": "--rows times --batch",

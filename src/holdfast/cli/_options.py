@@ -95,7 +95,9 @@ Corrupt = Annotated[
 ]
 Fixed = Annotated[
     bool,
-    typer.Option("--fixed", help="The same rows are bad at every step; otherwise they are drawn anew.", rich_help_panel=THREAT),
+    typer.Option(
+        "--fixed", help="The same rows, or images, are bad at every step; otherwise they are drawn anew.", rich_help_panel=THREAT
+    ),
 ]
 WholeRows = Annotated[
     bool,
@@ -158,7 +160,7 @@ DataDir = Annotated[
     ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Do not fetch a data set that is missing.", rich_help_panel=RUN)]
-Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, mps, ...", rich_help_panel=RUN)]
+Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1, ...", rich_help_panel=RUN)]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Threads of torch on the CPU; its own choice by default.", rich_help_panel=RUN),

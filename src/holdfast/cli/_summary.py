@@ -20,13 +20,12 @@ Lines = list[tuple[str, str]]
 def plan(config: Config, folder: object) -> Lines:
     """What a run is going to do."""
     described = data_sets[config.data]
-    epochs = config.n_steps * config.batch_size / described.n_train
     return [
         ("data", f"{described.title}, {described.n_train:,} images"),
         ("model", config.model),
         ("step", _step(config)),
         ("rows", _rows(config)),
-        ("training", f"{_steps(config.n_steps)} ({epochs:.2g} epochs), {optimizers.format(config.optimizer)}"),
+        ("training", f"{_steps(config.n_steps)} ({config.n_epochs:.2g} epochs), {optimizers.format(config.optimizer)}"),
         ("rate", f"{config.optimizer.lr:g}, {schedules.format(config.schedule)}"),
         ("seed", str(config.seed)),
         ("record", str(folder)),
@@ -40,8 +39,7 @@ def outcome(record: Record, go_on: str) -> Lines:
     found = [entry["attack_success"] for entry in record.entries if "attack_success" in entry]
     lines += [("attack success", percent(found[-1]))] if found else []
     lines += [("loss", _loss(record.entries[-1]["loss"]))] if record.entries else []
-    weight = bad_weight(record)
-    lines += [("weight of bad rows", percent(weight))] if weight is not None else []
+    lines += [("weight of bad rows", percent(record.bad_weight))] if record.bad_weight is not None else []
     lines += [("a step", _times(record))] if record.entries else []
     lines += [("record", str(record.folder))]
     return lines + ([("to go on", go_on)] if record.end is None else [])
@@ -85,12 +83,6 @@ def progress_words(entry: dict[str, Any], n_rows: int) -> list[str]:
     return words + ([f"bad rows' weight {percent(entry['bad_weight'])}"] if "bad_weight" in entry else [])
 
 
-def bad_weight(record: Record) -> float | None:
-    """The mean share of the rows' weight that bad rows had; None where rows have no weight, or none is bad."""
-    found = [entry["bad_weight"] for entry in record.entries if "bad_weight" in entry]
-    return sum(found) / len(found) if found else None
-
-
 def percent(share: float | None) -> str:
     """The share in percent."""
     return "" if share is None else f"{100 * share:.1f} %"
@@ -130,7 +122,8 @@ def _rows(config: Config) -> str:
     who = "redrawn at every step" if threat.cast.redrawn else "the same at every step"
     if threat.hits_rows:
         return f"{text}; {threat.cast.count(config.n_rows)} of {config.n_rows} bad ({format_threat(threat)}), {who}"
-    return f"{text}; {threat.cast.count(config.batch_size)} of {config.batch_size} samples bad ({format_threat(threat)}), {who}"
+    whole = config.batch_size if threat.cast.redrawn else data_sets[config.data].n_train
+    return f"{text}; {threat.cast.count(whole):,} of {whole:,} samples bad ({format_threat(threat)}), {who}"
 
 
 def _times(record: Record) -> str:

@@ -8,6 +8,7 @@ from holdfast.cli._build import check_data_name, config_of, n_steps_of, optimize
 from holdfast.cli._execute import execute
 from holdfast.cli._exit_codes import speaks_plainly
 from holdfast.lab.config import run_name
+from holdfast.lab.data import data_sets
 
 DEFAULT_STEPS = 300
 
@@ -66,7 +67,9 @@ def train(
         n_rows=rows,
         row_size=batch,
         partition=partition,
-        n_steps=n_steps_of(steps, epochs, data=data, batch_size=rows * batch, default=DEFAULT_STEPS),
+        n_steps=n_steps_of(
+            steps, epochs, n_samples=data_sets[data].n_train - trusted, batch_size=rows * batch, default=DEFAULT_STEPS
+        ),
         optimizer=optimizer_of(optimizer, lr, weight_decay),
         schedule=schedule,
         seed=seed,

@@ -4,6 +4,7 @@ The format holds numbers alone: reading a checkpoint from a stranger runs none o
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ FORMAT = "holdfast checkpoint 1"
 _TENSOR = "tensor:"
 
 
-def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
+def save_checkpoint(path: str | os.PathLike[str], tree: dict[str, Any]) -> None:
     """Write a tree of dictionaries, lists, tensors, numbers, texts and None, in place of the checkpoint that was there.
 
     Tensors are written as they are in memory order of their dimensions; strides are the business of whoever loads them.
@@ -28,12 +29,12 @@ def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
     structure = _without_tensors(tree, tensors)
     metadata = {"format": FORMAT, "tree": json.dumps(structure)}
     try:
-        write_atomically(path, lambda new: save_file(tensors, str(new), metadata))
+        write_atomically(Path(path), lambda new: save_file(tensors, str(new), metadata))
     except SafetensorError as error:  # which it also makes of what the disk refuses
         raise OSError(f"{path} could not be written ({error}).") from error
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tree that was saved, with its tensors on the CPU."""
     try:
         with safe_open(str(path), framework="pt") as file:

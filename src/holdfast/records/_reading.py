@@ -1,13 +1,14 @@
 """Reading a record."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from holdfast._checks import failure
 from holdfast.errors import NewerRecordError
-from holdfast.records._writing import METRICS_FILE, RUN_FILE, VERSION, config_hash
+from holdfast.records._writing import FORMAT, METRICS_FILE, RUN_FILE, VERSION, config_hash
 
 
 @final
@@ -49,6 +50,12 @@ class Record:
         """How many steps were made."""
         return len(self.entries)
 
+    @property
+    def bad_weight(self) -> float | None:
+        """The mean share of the rows' weight that bad rows had; None where rows have no weight, or none is bad."""
+        found = [entry["bad_weight"] for entry in self.entries if "bad_weight" in entry]
+        return sum(found) / len(found) if found else None
+
     def seconds_per_step(self) -> dict[str, float]:
         """The mean time of a step by its parts; "evaluation" is the mean over all steps, too."""
         totals: dict[str, float] = {}
@@ -58,16 +65,16 @@ class Record:
         return {part: total / len(self.entries) for part, total in totals.items()}
 
     def without_times(self) -> list[dict[str, Any]]:
-        """The entries as another machine should have made them, too."""
+        """The entries as another run of the same configuration should make them, too."""
         return [{key: value for key, value in entry.items() if key != "seconds"} for entry in self.entries]
 
 
-def is_record(folder: Path) -> bool:
+def is_record(folder: str | os.PathLike[str]) -> bool:
     """Whether a run was begun in this folder."""
-    return (folder / RUN_FILE).is_file()
+    return (Path(folder) / RUN_FILE).is_file()
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: str | os.PathLike[str]) -> Record:
     """The record in a folder; an entry torn at the end by a kill is left out.
 
     Raises:
@@ -75,6 +82,7 @@ def read_record(folder: Path) -> Record:
         NewerRecordError: if a later release wrote it.
         ValueError: if it is damaged.
     """
+    folder = Path(folder)
     if not is_record(folder):
         raise FileNotFoundError(f"`folder` must hold a run ({RUN_FILE}), got {folder}.")
     run = _read_run(folder / RUN_FILE)
@@ -88,7 +96,7 @@ def _read_run(path: Path) -> dict[str, Any]:
         run = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise failure("folder", f"hold a whole {RUN_FILE}", f"{path} ({error})") from error
-    if not isinstance(run, dict) or run.get("format") != "holdfast run" or not isinstance(run.get("version"), int):
+    if not isinstance(run, dict) or run.get("format") != FORMAT or not isinstance(run.get("version"), int):
         raise failure("folder", f"hold a {RUN_FILE} written by holdfast", path)
     if run["version"] > VERSION:
         releases = run.get("versions")

@@ -20,6 +20,7 @@ if sys.platform != "win32":
 VERSION: Final = 1
 """Of the record's form; a reader refuses what is newer than itself."""
 
+FORMAT: Final = "holdfast run"
 RUN_FILE: Final = "run.json"
 METRICS_FILE: Final = "metrics.jsonl"
 
@@ -43,10 +44,10 @@ def _equal_numbers_alike(node: Any) -> Any:
     return int(node) if isinstance(node, float) and node.is_integer() else node
 
 
-def create_record(folder: Path, config: Mapping[str, Any], **provenance: Any) -> None:
+def create_record(folder: str | os.PathLike[str], config: Mapping[str, Any], **provenance: Any) -> None:
     """Begin a record: the folder, and in it `run.json` with the configuration, its hash and where it comes from."""
     run = {
-        "format": "holdfast run",
+        "format": FORMAT,
         "version": VERSION,
         "hash": config_hash(config),
         "config": config,
@@ -54,8 +55,8 @@ def create_record(folder: Path, config: Mapping[str, Any], **provenance: Any) ->
         **provenance,
     }
     text = json.dumps(run, indent=2) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / RUN_FILE, lambda new: new.write_text(text))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_atomically(Path(folder) / RUN_FILE, lambda new: new.write_text(text))
 
 
 @final
@@ -71,11 +72,11 @@ class Journal:
         RunInUseError: if another process holds it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / METRICS_FILE
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._path = Path(folder) / METRICS_FILE
         self._file: IO[bytes] = self._path.open("a+b", buffering=0)
         try:
-            _lock(self._file, folder)
+            _lock(self._file, Path(folder))
         except BaseException:
             self._file.close()
             raise
@@ -117,7 +118,7 @@ class Journal:
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:
-    """Take the file for this process; the lock goes with the process, however that ends. Windows has no such locks."""
+    """Take the file for this process; the lock goes with the process, however that ends. Not on Windows."""
     if sys.platform != "win32":
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

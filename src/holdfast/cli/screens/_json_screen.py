@@ -5,7 +5,6 @@ from typing import Any, final
 
 import typer
 
-from holdfast.cli._summary import bad_weight
 from holdfast.cli.screens._screen import Screen
 from holdfast.lab.config import Config
 from holdfast.lab.data import Progress
@@ -15,6 +14,9 @@ from holdfast.records import Record
 @final
 class JsonScreen(Screen):
     """Every entry as a line of JSON, as the record has it, and a last line about the end."""
+
+    def close(self) -> None:
+        return
 
     def fetching(self, progress: Progress) -> None:
         return
@@ -34,7 +36,7 @@ class JsonScreen(Screen):
                     "reason": end.get("reason"),
                     "n_steps": record.n_steps,
                     "accuracy": record.accuracy,
-                    "bad_weight": bad_weight(record),
+                    "bad_weight": record.bad_weight,
                     "hash": record.hash,
                     "folder": str(record.folder),
                 }

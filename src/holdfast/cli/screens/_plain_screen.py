@@ -25,6 +25,9 @@ class PlainScreen(Screen):
         self._started = self._shown = time.monotonic()
         self._n_made = 0
 
+    def close(self) -> None:
+        return
+
     def fetching(self, progress: Progress) -> None:
         if progress.file not in self._files:
             self._files.add(progress.file)

@@ -15,6 +15,9 @@ from holdfast.records import Record
 class QuietScreen(Screen):
     """The last line alone."""
 
+    def close(self) -> None:
+        return
+
     def fetching(self, progress: Progress) -> None:
         return
 

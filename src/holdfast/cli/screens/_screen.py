@@ -20,9 +20,9 @@ class Screen(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
-        """Leave the terminal in order; nothing to do for most."""
-        return
+        """Leave the terminal in order."""
 
     @abstractmethod
     def fetching(self, progress: Progress) -> None:

@@ -21,7 +21,10 @@ from holdfast.selectors import Everything, Selector
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All that decides a run's result. Equal configurations give equal records, times apart.
+    """All that decides a run's result.
+
+    Equal configurations give equal records, times apart, on the same machine and device with the same number of threads and the same torch. (On an
+    accelerator only as far as its kernels are deterministic.)
 
     Args:
         data: name of the data set.
@@ -88,6 +91,8 @@ class Config:
 
     def _check_size(self) -> None:
         n_train = data_sets[self.data].n_train
+        if self.n_trusted >= n_train:
+            raise failure("n_trusted", f"leave some of the {n_train} training samples to the rows", self.n_trusted)
         if self.batch_size > n_train:
             raise failure(
                 "n_rows * row_size", f"be at most {n_train:,}, the training images of {self.data}", f"{self.batch_size:,}"
@@ -99,7 +104,7 @@ class Config:
         if threat.hits_rows and threat.cast.count(self.n_rows) == self.n_rows:
             raise failure("cast", "leave at least one row honest", f"{self.n_rows} of {self.n_rows} bad")
         if not threat.hits_rows and threat.corruption is not None:
-            threat.cast.count(self.batch_size)
+            threat.cast.count(self.batch_size if threat.cast.redrawn else data_sets[self.data].n_train)
         target = getattr(threat.corruption, "target", None)
         if target is not None and target >= n_classes:
             raise failure("target", f"be below {n_classes}, the number of classes of {self.data}", target)
@@ -110,6 +115,11 @@ class Config:
     def batch_size(self) -> int:
         """Samples of a step."""
         return self.n_rows * self.row_size
+
+    @property
+    def n_epochs(self) -> float:
+        """Passes over the training samples that are not kept aside."""
+        return self.n_steps * self.batch_size / (data_sets[self.data].n_train - self.n_trusted)
 
     @property
     def needs_trust(self) -> bool:

@@ -16,7 +16,7 @@ def run_name(config: Config) -> str:
 
     Example:
         >>> run_name(Config())
-        'fashion-mnist-slice-lenet-geometric-median-seed-0-d084ffc5'
+        'fashion-mnist-slice-lenet-geometric-median-seed-0-aeae69ca'
     """
     cast = config.threat.cast
     share = cast.bad_fraction if cast.n_bad is None else cast.n_bad

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from holdfast._checks import failure
 from holdfast._registry import Registry, parse_call, unknown_name
 from holdfast.aggregators import Aggregator, rules
 from holdfast.memory import Memory, ResidualMemory, memories
@@ -34,14 +35,14 @@ def parse_rule(text: str, *, selector: str | None = None, memory: str | None = N
         >>> parse_rule("bgmd", is_exact=False)["memory"]
         RobustMemory(units='gradient')
     """
+    names = [stage.split("(")[0].strip() for stage in text.split("|")]
+    for name in names:
+        if name.replace("-", "_").isidentifier() and name not in rule_names():
+            raise unknown_name("rule", rule_names(), name)
+        if name in presets and len(names) > 1:
+            raise failure(name, "stand alone, because it is a whole step", text)
     parts: dict[str, Any]
-    for stage in text.split("|") if "|" in text else []:
-        if stage.split("(")[0].strip() in presets:
-            raise ValueError(f"`{stage.split('(')[0].strip()}` must stand alone, because it is a whole step, got {text!r}.")
-    name = None if "|" in text else parse_call(text, "rule")[0]
-    if name is not None and name not in rule_names():
-        raise unknown_name("rule", rule_names(), name)
-    if name in presets:
+    if names[0] in presets:
         step = preset(text)
         parts = {"aggregator": step.aggregator, "selector": step.selector, "memory": step.memory}
     else:
@@ -50,9 +51,10 @@ def parse_rule(text: str, *, selector: str | None = None, memory: str | None = N
         parts["selector"] = selectors.parse(selector)
     if memory is not None:
         parts["memory"] = memories.parse(memory)
-    says_units = "units" in (text if memory is None else memory)
-    if not is_exact and not says_units and isinstance(parts.get("memory"), ResidualMemory):
-        parts["memory"] = _in_units_of_gradients(parts["memory"])
+    if not is_exact and isinstance(parts.get("memory"), ResidualMemory):
+        _, arguments = parse_call(text if memory is None else memory, "memory")
+        if "units" not in arguments:
+            parts["memory"] = _in_units_of_gradients(parts["memory"])
     return parts
 
 

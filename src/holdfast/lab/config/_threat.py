@@ -22,7 +22,8 @@ class Threat:
     Args:
         attack: what bad rows send in place of their gradient.
         corruption: what happens to bad samples before the model sees them.
-        cast: who is bad. For an attack a share of the rows; for a corruption a share of the samples of the batch, wherever they are.
+        cast: who is bad. For an attack a share of the rows; for a corruption a share of the samples of the batch, wherever they are, or, with fixed
+            identities, of the training samples.
         whole_rows: whether a corruption hits all samples of bad rows instead, and none of the others.
 
     Example:
@@ -60,15 +61,31 @@ class Threat:
             return torch.zeros(n_rows, dtype=torch.bool)
         return self.cast.draw(n_rows, generator=self._stream(seed, "bad rows", step))
 
-    def corrupt(self, images: Tensor, labels: Tensor, bad_rows: Tensor, *, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    def bad_samples(self, indices: Tensor, bad_rows: Tensor, *, n_train: int, seed: int, step: int) -> Tensor:
+        """Bool [N], True where a sample of the batch is bad.
+
+        Args:
+            indices: [N] of the samples among the training samples.
+            bad_rows: bool [n], what :meth:`bad_rows` returned.
+            n_train: how many training samples there are. A cast with fixed identities is drawn among them, so that the same images are bad
+                whenever they come.
+            seed: of the run.
+            step: of the run.
+        """
+        if self.corruption is None:
+            return torch.zeros(len(indices), dtype=torch.bool)
+        if self.whole_rows:
+            return rows_to_samples(bad_rows, len(indices))
+        generator = self._stream(seed, "bad samples", step)
+        if self.cast.redrawn:
+            return self.cast.draw(len(indices), generator=generator)
+        return self.cast.draw(n_train, generator=generator)[indices.cpu()]
+
+    def corrupt(self, images: Tensor, labels: Tensor, bad_samples: Tensor, *, seed: int, step: int) -> tuple[Tensor, Tensor]:
         """The batch as the model gets to see it; images [N, C, H, W] on image scale."""
         if self.corruption is None:
             return images, labels
-        if self.whole_rows:
-            mask = rows_to_samples(bad_rows, len(labels))
-        else:
-            mask = self.cast.draw(len(labels), generator=self._stream(seed, "bad samples", step))
-        return self.corruption(images, labels, mask, generator=stream(seed, "corruption", step))
+        return self.corruption(images, labels, bad_samples, generator=stream(seed, "corruption", step))
 
     def falsify(self, rows: DenseRows, bad_rows: Tensor, *, seed: int, step: int, state: State = None) -> State:
         """Put what bad rows send in their place, in the memory of the rows; returns what the attackers carry to the next step."""

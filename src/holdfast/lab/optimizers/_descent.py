@@ -36,7 +36,7 @@ class Descent(ABC):
     @property
     @abstractmethod
     def is_plain(self) -> bool:
-        """Whether a step is exactly the rate times the direction, so that a memory in units of parameters is exact."""
+        """Whether a step is the rate times the direction (and weight decay), so that a memory in units of parameters is exact."""
 
     @abstractmethod
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:

@@ -8,7 +8,7 @@ class Schedule(ABC):
     """What the learning rate is multiplied by as training goes on. It has no state: where a run stands decides alone."""
 
     name: ClassVar[str]
-    """The short name, as in `"exponential(factor=0.99)"`."""
+    """The short name, as in `"exponential(decay=0.99)"`."""
 
     goes_to_zero: ClassVar[bool] = False
     """Whether the rate comes near zero, where a memory in units of parameters is of no use."""

@@ -50,4 +50,4 @@ def as_input(data: DataSet, images: Tensor) -> Tensor:
 
 
 def _share(hits: Tensor) -> float:
-    return float(hits.double().mean())
+    return float(hits.cpu().double().mean())

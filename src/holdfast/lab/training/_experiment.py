@@ -45,7 +45,10 @@ class Experiment:
         self.direction: Tensor | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes from step to step; random numbers do not, because they depend on seed and step alone."""
+        """What changes from step to step.
+
+        Random numbers do not, because they depend on seed and step alone; but for the robust step's, whose generator is in its own state.
+        """
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -61,8 +64,8 @@ class Experiment:
         self._restore_strides()
         if self.worker_momentum is not None:
             self.worker_momentum.load_state_dict(state["worker_momentum"])
-        for name in ("attack_state", "direction"):
-            setattr(self, name, None if state[name] is None else state[name].to(self.device))
+        self.attack_state = _on(self.device, state["attack_state"])
+        self.direction = _on(self.device, state["direction"])
 
     def _restore_strides(self) -> None:
         """Lay the optimizer's moments out in memory as their parameters are, because other strides may round otherwise."""
@@ -70,3 +73,7 @@ class Experiment:
             for name, moment in moments.items():
                 if isinstance(moment, Tensor) and moment.shape == parameter.shape:
                     moments[name] = torch.empty_like(parameter, dtype=moment.dtype).copy_(moment)
+
+
+def _on(device: torch.device, tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.to(device)

@@ -21,7 +21,7 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
     """Make the steps from `start` on, and yield an entry for the record after each.
 
     Raises:
-        DivergedError: if the honest rows' loss is not finite any more.
+        DivergedError: if the honest rows' loss, or a parameter, is not finite any more.
         NonFiniteRowsError: if most rows are not.
         NonFiniteMemoryError: if what the step would carry over or send is not.
     """
@@ -31,26 +31,29 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
         clock, at = Clock(experiment.device), {"seed": config.seed, "step": step}
         set_lr(experiment, config.optimizer.lr * config.schedule.factor(batches.epoch(step), batches.epoch(config.n_steps)))
         bad_rows = config.threat.bad_rows(config.n_rows, **at)
-        images, labels = data.train.batch(batches.indices(step).to(experiment.device))
+        indices = batches.indices(step)
+        images, labels = data.train.batch(indices.to(experiment.device))
         clock.lap("data")
-        images, labels = config.threat.corrupt(images, labels, bad_rows, **at)
+        bad_samples = config.threat.bad_samples(indices, bad_rows, n_train=len(data.train), **at)
+        images, labels = config.threat.corrupt(images, labels, bad_samples, **at)
         clock.lap("attack")
-        with own_randomness(config.seed, step, experiment.device):
+        with own_randomness("dropout", experiment, step):
             rows = experiment.source(as_input(data, images), labels)
-        check_loss(experiment.source.losses[~bad_rows])
+        loss = honest_loss(experiment, bad_rows)
+        if experiment.worker_momentum is not None:
+            rows = experiment.source.layout.rows(experiment.worker_momentum(rows).matrix())  # a copy, which attackers may change
         clock.lap("gradient")
         experiment.attack_state = config.threat.falsify(rows, bad_rows, **at, state=experiment.attack_state)
         clock.lap("attack")
-        if experiment.worker_momentum is not None:
-            rows = experiment.worker_momentum(rows)
         optimizer.zero_grad()
         result = optimizer.backward(rows, **call_arguments(experiment, step))
         assert result is not None
         remember(experiment, result)
         clock.lap("aggregation")
         optimizer.step()
+        check_parameters(experiment)
         clock.lap("optimizer")
-        entry = account(experiment, step + 1, result, bad_rows)
+        entry = {"step": step + 1, "loss": loss, **account(experiment, step + 1, result, bad_rows)}
         if (step + 1) % config.evaluate_every == 0 or step + 1 == config.n_steps:
             entry |= evaluate(experiment.model, data, config.threat.corruption)
             clock.lap("evaluation")
@@ -64,25 +67,31 @@ def set_lr(experiment: Experiment, lr: float) -> None:
 
 
 @contextmanager
-def own_randomness(seed: int, step: int, device: torch.device) -> Iterator[None]:
-    """Let dropout, which draws from torch's global generators, depend on seed and step alone; they are put back afterwards."""
-    drawn = stream(seed, "dropout", step).initial_seed()
-    if device.type == "cpu":
-        with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(drawn)
-            yield
-    else:
-        with torch.random.fork_rng([device], device_type=device.type):
-            torch.default_generator.manual_seed(drawn)
-            torch.get_device_module(device).manual_seed(drawn)
-            yield
+def own_randomness(name: str, experiment: Experiment, step: int) -> Iterator[None]:
+    """Let dropout, which draws from torch's global generators, depend on name, seed and step alone; they are put back afterwards."""
+    kind = experiment.device.type
+    n_devices = 0 if kind == "cpu" else torch.get_device_module(kind).device_count()
+    with torch.random.fork_rng(range(n_devices), device_type="cuda" if kind == "cpu" else kind):
+        drawn = stream(experiment.config.seed, name, step).initial_seed()
+        torch.default_generator.manual_seed(drawn)
+        if n_devices:
+            torch.manual_seed(drawn)  # also of every device, all of which are put back
+        yield
 
 
-def check_loss(losses: Tensor) -> None:
-    """The honest rows' loss is a number."""
-    loss = float(losses.double().mean())
+def honest_loss(experiment: Experiment, bad_rows: Tensor) -> float:
+    """The mean loss of the honest rows, which must be a number; what bad rows report is the attacker's to choose."""
+    loss = float(experiment.source.losses.cpu()[~bad_rows].double().mean())
     if not math.isfinite(loss):
         raise DivergedError(f"`loss` must be finite, got {loss}.")
+    return loss
+
+
+def check_parameters(experiment: Experiment) -> None:
+    """All parameters are numbers."""
+    largest = [torch.linalg.vector_norm(parameter.detach(), torch.inf) for parameter in experiment.model.parameters()]
+    if not bool(torch.isfinite(torch.stack(largest)).all()):
+        raise DivergedError("`parameters` must be finite, got NaN or infinity.")
 
 
 def call_arguments(experiment: Experiment, step: int) -> dict[str, Any]:
@@ -91,7 +100,7 @@ def call_arguments(experiment: Experiment, step: int) -> dict[str, Any]:
     if config.needs_trust:
         trusted = experiment.batches.trusted_indices(step, config.row_size).to(experiment.device)
         images, labels = experiment.data.train.batch(trusted)
-        with own_randomness(config.seed, step, experiment.device):
+        with own_randomness("trusted dropout", experiment, step):
             if "reference" in config.aggregator.needs:
                 return {"reference": trusted_gradient(experiment.model, as_input(experiment.data, images), labels)}
             lr = float(experiment.optimizer.param_groups[0]["lr"])
@@ -108,8 +117,6 @@ def remember(experiment: Experiment, result: StepResult) -> None:
 def account(experiment: Experiment, step: int, result: StepResult, bad_rows: Tensor) -> dict[str, Any]:
     """What the record keeps of a step."""
     entry: dict[str, Any] = {
-        "step": step,
-        "loss": float(experiment.source.losses[~bad_rows].double().mean()),
         "lr": float(experiment.optimizer.param_groups[0]["lr"]),
         "n_rejected": int(result.rejected.sum()),
         "residual": result.residual,
