@@ -102,6 +102,7 @@ def test_dropout_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_images")
 def test_batch_norm_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     config = replace(TINY, model="resnet-18", n_rows=3, row_size=2, n_steps=2, evaluate_every=99)
     whole = run(config, tmp_path / "whole")
