@@ -83,10 +83,10 @@ def test_stopped_at_every_step_and_taken_up(config: Config, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @every_run
-def test_stopped_once_at_any_step_and_taken_up(config: Config, tmp_path: Path) -> None:
+def test_stopped_once_and_taken_up(config: Config, tmp_path: Path) -> None:
     config = replace(config, n_steps=6)
     whole = run(config, tmp_path / "whole")
-    for n in range(1, config.n_steps):
+    for n in (1, 3, config.n_steps - 1):
         part = run(config, tmp_path / str(n), stop=after(n))
         assert (part.n_steps, part.end) == (n, None)
         assert_same_run(resume(tmp_path / str(n)), whole)
@@ -347,7 +347,7 @@ def test_killed_at_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", "worker momentum", "mimic"])
+@pytest.mark.parametrize("name", ["worker momentum", "mimic"])
 def test_killed_at_random_many_times(name: str, tmp_path: Path) -> None:
     config = replace(RUNS[name], n_steps=60)
     drive(config, "random", tmp_path, "25")

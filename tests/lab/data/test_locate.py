@@ -134,7 +134,7 @@ def test_the_slice_is_never_taken_from_another_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("fashion-mnst", "fashion-mnist"), ("cifar10", "cifar-10"), ("MNIST", None), (3, None)]
+    ("name", "nearest"), [("fashion-mnst", "fashion-mnist"), ("cifar10", "cifar-10"), ("MNIST", "mnist"), (3, None)]
 )
 def test_an_unknown_name_is_met_with_the_nearest(name: Any, nearest: str | None) -> None:
     with pytest.raises(UnknownNameError) as caught:
