@@ -13,7 +13,7 @@ from tests.cli.commands import SMALL, assert_refused, invoke, timeless
 QUICK = ["train", *SMALL, "--quiet", "--folder", "run"]
 
 
-def trained(*arguments: str) -> dict[str, Any]:
+def assert_trains(*arguments: str) -> dict[str, Any]:
     """The configuration of the run that the options make, which is run."""
     result = invoke(*QUICK, *arguments)
     assert result.exit_code == 0, result.output
@@ -56,7 +56,7 @@ def test_every_rule_and_preset_trains(name: str) -> None:
 
 @pytest.mark.parametrize("name", threat_names())
 def test_every_attack_and_corruption_trains(name: str) -> None:
-    trained("--steps", "2", "--attack", name, "--corrupt", "0.25")
+    assert_trains("--steps", "2", "--attack", name, "--corrupt", "0.25")
     _first, last, end = timeless(Path("run"))
     assert end == {"end": "finished", "step": 2}
     assert ("attack_success" in last) == (name in ("backdoor", "target-label"))
@@ -82,24 +82,24 @@ def test_every_other_name_trains(option: str) -> None:
 
 @pytest.mark.parametrize(("epochs", "n_steps"), [("0.5", 4), ("1", 8), ("0.1", 1), ("0.0001", 1)])
 def test_epochs_are_passes_over_the_data_rounded_up(epochs: str, n_steps: int) -> None:
-    assert trained("--epochs", epochs, "--batch", "100")["n_steps"] == n_steps  # 6000 samples, 800 a step
+    assert assert_trains("--epochs", epochs, "--batch", "100")["n_steps"] == n_steps  # 6000 samples, 800 a step
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("bit-flip", "scaled-flip"), ("additive", "additive-noise")])
 def test_the_papers_names_of_attacks_are_understood(theirs: str, ours: str) -> None:
-    assert trained("--steps", "1", "--attack", theirs, "--corrupt", "0.25")["threat"]["attack"]["name"] == ours
+    assert assert_trains("--steps", "1", "--attack", theirs, "--corrupt", "0.25")["threat"]["attack"]["name"] == ours
 
 
 def test_corruptions_of_labels_know_the_number_of_classes() -> None:
-    threat = trained("--steps", "1", "--attack", "label-flip", "--corrupt", "0.25")["threat"]
+    threat = assert_trains("--steps", "1", "--attack", "label-flip", "--corrupt", "0.25")["threat"]
     assert threat["corruption"] == {"name": "label-flip", "n_classes": 10}
     assert threat["attack"] is None
 
 
 def test_fixed_and_whole_rows_reach_the_run() -> None:
-    threat = trained("--steps", "3", "--rows-every", "1", "--attack", "blur", "--corrupt", "0.25", "--fixed", "--whole-rows")[
-        "threat"
-    ]
+    threat = assert_trains(
+        "--steps", "3", "--rows-every", "1", "--attack", "blur", "--corrupt", "0.25", "--fixed", "--whole-rows"
+    )["threat"]
     assert (threat["cast"]["redrawn"], threat["whole_rows"]) == (False, True)
     bad = [entry["bad"] for entry in timeless(Path("run"))[:-1]]
     assert bad[0] == bad[1] == bad[2]
@@ -107,12 +107,12 @@ def test_fixed_and_whole_rows_reach_the_run() -> None:
 
 
 def test_options_win_over_the_optimizers_text() -> None:
-    assert trained("--steps", "1", "--optimizer", "adam(lr=5)", "--lr", "0.1")["optimizer"]["lr"] == 0.1
+    assert assert_trains("--steps", "1", "--optimizer", "adam(lr=5)", "--lr", "0.1")["optimizer"]["lr"] == 0.1
 
 
 @pytest.mark.parametrize(("optimizer", "units"), [("sgd", "parameter"), ("sgd(momentum=0.9)", "gradient"), ("adam", "gradient")])
 def test_memories_have_the_units_that_suit_the_optimizer(optimizer: str, units: str) -> None:
-    assert trained("--steps", "1", "--rule", "bgmd", "--optimizer", optimizer)["memory"]["units"] == units
+    assert assert_trains("--steps", "1", "--rule", "bgmd", "--optimizer", optimizer)["memory"]["units"] == units
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_memories_have_the_units_that_suit_the_optimizer(optimizer: str, units: 
     ids=str,
 )
 def test_what_is_odd_and_right_trains(arguments: list[str]) -> None:
-    trained("--steps", "1", *arguments)
+    assert_trains("--steps", "1", *arguments)
 
 
 def test_the_same_command_again_shows_the_run_that_ended() -> None:
@@ -147,7 +147,7 @@ def test_the_same_command_again_shows_the_run_that_ended() -> None:
 
 
 def test_another_run_is_not_written_over() -> None:
-    trained("--steps", "2")
+    assert_trains("--steps", "2")
     before = Path("run/run.json").read_bytes()
     result = invoke(*QUICK, "--steps", "2", "--seed", "1")
     assert result.exit_code == 2
