@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from holdfast._checks import failure
@@ -27,11 +27,10 @@ def save_checkpoint(path: str | os.PathLike[str], tree: dict[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     structure = _without_tensors(tree, tensors)
-    metadata = {"format": FORMAT, "tree": json.dumps(structure)}
-    try:
-        write_atomically(Path(path), lambda new: save_file(tensors, str(new), metadata))
-    except SafetensorError as error:  # which it also makes of what the disk refuses
-        raise OSError(f"{path} could not be written ({error}).") from error
+    content = save(
+        tensors, {"format": FORMAT, "tree": json.dumps(structure)}
+    )  # its own writing to files leaves scratch files when killed
+    write_atomically(Path(path), lambda new: new.write_bytes(content))
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
