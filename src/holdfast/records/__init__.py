@@ -1,22 +1,34 @@
-"""What a run leaves on disk: its record, append-only, and its checkpoint."""
+"""What is on disk: the records of runs, append-only, their checkpoints and summaries, measurements, and the studies that they belong to."""
 
 from holdfast.records._checkpoint import load_checkpoint, save_checkpoint
 from holdfast.records._machine import machine, versions
+from holdfast.records._measurement import MEASUREMENT_SUFFIX, MeasurementRecord, read_measurement, write_measurement
 from holdfast.records._reading import Record, is_record, read_record
+from holdfast.records._study import STUDY_SUFFIX, Study, read_study, write_study
+from holdfast.records._summary import Summary
 from holdfast.records._writing import METRICS_FILE, RUN_FILE, VERSION, Journal, config_hash, create_record
 
 __all__ = [
+    "MEASUREMENT_SUFFIX",
     "METRICS_FILE",
     "RUN_FILE",
+    "STUDY_SUFFIX",
     "VERSION",
     "Journal",
+    "MeasurementRecord",
     "Record",
+    "Study",
+    "Summary",
     "config_hash",
     "create_record",
     "is_record",
     "load_checkpoint",
     "machine",
+    "read_measurement",
     "read_record",
+    "read_study",
     "save_checkpoint",
     "versions",
+    "write_measurement",
+    "write_study",
 ]

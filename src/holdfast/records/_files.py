@@ -18,9 +18,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         with new.open("rb+") as file:
             os.fsync(file.fileno())
         new.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk is told without the file's name
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     _sync_folder(path.parent)
 

@@ -38,6 +38,7 @@ def config_to_json(config: Config) -> dict[str, Any]:
         "corruption": None if config.threat.corruption is None else corruptions.to_json(config.threat.corruption),
         "cast": asdict(config.threat.cast),
         "whole_rows": config.threat.whole_rows,
+        "repeats": config.threat.repeats,
     }
     return data
 

@@ -25,6 +25,8 @@ class Threat:
         cast: who is bad. For an attack a share of the rows; for a corruption a share of the samples of the batch, wherever they are, or, with fixed
             identities, of the training samples.
         whole_rows: whether a corruption hits all samples of bad rows instead, and none of the others.
+        repeats: whether attackers and corruptions draw the same random numbers at every step, noise for noise. With fixed identities that is what
+            the experiments published with the paper did.
 
     Example:
         >>> from holdfast.threats import ScaledFlip
@@ -37,6 +39,7 @@ class Threat:
     corruption: Corruption | None = None
     cast: Cast = field(default_factory=lambda: Cast(bad_fraction=0.0))
     whole_rows: bool = False
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         if self.attack is not None:
@@ -45,8 +48,11 @@ class Threat:
             check_instance("corruption", self.corruption, Corruption)
         check_instance("cast", self.cast, Cast)
         check_flag("whole_rows", self.whole_rows)
+        check_flag("repeats", self.repeats)
         if self.whole_rows and self.corruption is None:
             raise failure("whole_rows", "be False without a corruption", True)
+        if self.repeats and self.attack is None and self.corruption is None:
+            raise failure("repeats", "be False without an attack or a corruption", True)
         if self.attack is None and self.corruption is None and self.cast != Cast(bad_fraction=0.0):
             raise failure("cast", "have nobody bad without an attack or a corruption", self.cast)
 
@@ -85,7 +91,7 @@ class Threat:
         """The batch as the model gets to see it; images [N, C, H, W] on image scale."""
         if self.corruption is None:
             return images, labels
-        return self.corruption(images, labels, bad_samples, generator=stream(seed, "corruption", step))
+        return self.corruption(images, labels, bad_samples, generator=self._draws(seed, "corruption", step))
 
     def falsify(self, rows: DenseRows, bad_rows: Tensor, *, seed: int, step: int, state: State = None) -> State:
         """Put what bad rows send in their place, in the memory of the rows; returns what the attackers carry to the next step."""
@@ -93,8 +99,11 @@ class Threat:
             return state
         (matrix,) = rows.tensors
         learned = self.attack.learn(rows, bad_rows, state) if self.attack.takes_state else None
-        self.attack.overwrite(matrix, bad_rows, generator=stream(seed, "attack", step), state=state)
+        self.attack.overwrite(matrix, bad_rows, generator=self._draws(seed, "attack", step), state=state)
         return learned
 
     def _stream(self, seed: int, name: str, step: int) -> torch.Generator:
         return stream(seed, name, step if self.cast.redrawn else 0)
+
+    def _draws(self, seed: int, name: str, step: int) -> torch.Generator:
+        return stream(seed, name, 0 if self.repeats else step)

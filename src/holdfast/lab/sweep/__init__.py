@@ -1,0 +1,6 @@
+"""Many runs, side by side, that can be stopped and taken up at any moment."""
+
+from holdfast.lab.sweep._events import Audience
+from holdfast.lab.sweep._sweep import Tally, n_cores, sweep
+
+__all__ = ["Audience", "Tally", "n_cores", "sweep"]

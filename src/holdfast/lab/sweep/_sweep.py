@@ -1,0 +1,172 @@
+"""All runs of a plan, side by side, each of them once."""
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+import torch
+
+from holdfast.lab.config import Config, config_to_json, hash_of, run_name
+from holdfast.lab.recipes import Plan
+from holdfast.lab.recipes.measurements import Measurement, measurements
+from holdfast.lab.sweep._events import Audience
+from holdfast.lab.sweep._workers import Workers
+from holdfast.records import (
+    MEASUREMENT_SUFFIX,
+    RUN_FILE,
+    Record,
+    config_hash,
+    machine,
+    read_measurement,
+    read_record,
+    versions,
+    write_measurement,
+)
+
+
+@final
+@dataclass
+class Tally:
+    """What became of a sweep: how many runs there are, ended and failed with their reasons, and whether it was stopped."""
+
+    n_runs: int = 0
+    n_ended: int = 0
+    failures: list[str] = field(default_factory=list)
+    was_stopped: bool = False
+
+
+def sweep(
+    plan: Plan,
+    folder: str | os.PathLike[str],
+    audience: Audience,
+    *,
+    n_workers: int,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    stop: Callable[[], bool] = lambda: False,
+    command: Sequence[str] = (),
+) -> Tally:
+    """Make what the folder does not have yet of a plan.
+
+    Runs are known by their hash, wherever in the folder they lie: those that ended are not made again, those that stopped go on. Whatever kills the sweep, the next one
+    goes on from there. A run that fails is told, and the others go on.
+
+    Args:
+        plan: the runs and measurements.
+        folder: for all of them.
+        audience: is told how it goes.
+        n_workers: processes side by side. They share the cores; none of them has more threads than its part.
+        data_dir: where data sets may be, besides the usual places.
+        device: where to compute.
+        stop: asked every now and then; if it says True, all runs stop after their step, with a checkpoint.
+        command: what the user typed, for the records.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tally = Tally(n_runs=len(plan.configs))
+    audience.planned(len(plan.measurements), list(plan.configs))
+    for measurement in plan.measurements:
+        if stop():
+            tally.was_stopped = True
+            return tally
+        audience.measured(measurement, is_new=_measure(measurement, folder, command))
+    missing = _missing(plan.configs, folder, audience, tally)
+    if missing:
+        options = {"data_dir": None if data_dir is None else os.fspath(data_dir), "device": str(device), "command": list(command)}
+        n_workers = min(n_workers, len(missing))
+        with Workers(n_workers, max(1, n_cores() // n_workers)) as workers:
+            _make(missing, workers, options, audience, stop, tally)
+    return tally
+
+
+def n_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _measure(measurement: Measurement, folder: Path, command: Sequence[str]) -> bool:
+    """Measure, unless it was measured before; whether it was new."""
+    config = measurements.to_json(measurement)
+    path = folder / f"{measurement.name}-{config_hash(config)[:8]}{MEASUREMENT_SUFFIX}"
+    if path.exists():
+        try:
+            read_measurement(path)
+        except ValueError:
+            pass  # damaged: measured again
+        else:
+            return False
+    result = measurement.measure()
+    where = {"versions": versions(), "machine": machine(torch.device("cpu")), "command": list(command)}
+    write_measurement(folder, measurement.name, config, result, **where)
+    return True
+
+
+def _missing(configs: Sequence[Config], folder: Path, audience: Audience, tally: Tally) -> deque[tuple[Config, Path]]:
+    """The runs that are still to be made, and where."""
+    found = _known_folders(folder)
+    missing: deque[tuple[Config, Path]] = deque()
+    for config in configs:
+        place = found.get(hash_of(config), folder / run_name(config))
+        record = _ended(place)
+        if record is None:
+            missing.append((config, place))
+        else:
+            tally.n_ended += 1
+            audience.known(config, record)
+    return missing
+
+
+def _known_folders(folder: Path) -> dict[str, Path]:
+    """The runs in the folder by their hash."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob(f"*/{RUN_FILE}"), reverse=True):  # of two the first in the order of names
+        try:
+            found[str(json.loads(path.read_bytes())["hash"])] = path.parent
+        except (ValueError, TypeError, KeyError, OSError, RecursionError):
+            continue  # of no use here; whoever makes a run of this name is told what is wrong
+    return found
+
+
+def _ended(place: Path) -> Record | None:
+    try:
+        record = read_record(place)
+    except (ValueError, OSError):
+        return None
+    return record if record.end is not None else None
+
+
+def _make(
+    missing: deque[tuple[Config, Path]],
+    workers: Workers,
+    options: Mapping[str, object],
+    audience: Audience,
+    stop: Callable[[], bool],
+    tally: Tally,
+) -> None:
+    in_hand: dict[int, tuple[Config, Path]] = {}
+    while missing or in_hand:
+        if not tally.was_stopped and stop():
+            tally.was_stopped = True
+            workers.stop()
+        if tally.was_stopped:
+            missing.clear()
+        for number in workers.idle[: len(missing)]:
+            config, place = in_hand[number] = missing.popleft()
+            audience.began(number, config, place)
+            workers.give(number, {"config": config_to_json(config), "folder": os.fspath(place), **options})
+        for number, message in workers.news():
+            if "entry" in message:
+                audience.stepped(number, message["entry"])
+                continue
+            config, place = in_hand.pop(number)
+            if "failed" in message:
+                tally.failures.append(f"{place.name}: {message['failed']}")
+                audience.failed(number, config, message["failed"])
+            else:
+                record = read_record(place)
+                tally.n_ended += record.end is not None
+                audience.ended(number, config, record)

@@ -1,0 +1,151 @@
+"""A study: which runs and measurements a table or figure is made of, and how they are shown."""
+
+import json
+import os
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Union, final, get_args, get_origin, get_type_hints
+
+from holdfast._checks import failure
+from holdfast.errors import NewerRecordError
+from holdfast.records._files import write_atomically
+from holdfast.records.views import (
+    AccuracyTable,
+    Curves,
+    Measured,
+    Pictures,
+    Points,
+    RowWeights,
+    Scatter,
+    TimeSplit,
+    ValueTable,
+    View,
+)
+
+STUDY_FORMAT: Final = "holdfast study"
+STUDY_VERSION: Final = 1
+STUDY_SUFFIX: Final = ".study.json"
+
+VIEWS: dict[str, type[View]] = {
+    view.kind: view for view in (AccuracyTable, Curves, Points, Measured, ValueTable, Scatter, Pictures, RowWeights, TimeSplit)
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One of the paper's tables or figures, as it was run.
+
+    Args:
+        name: unlike any other, such as `table2-paper-quick`.
+        title: for people.
+        about: the setting, in a sentence or two.
+        command: what runs it.
+        views: what there is to see.
+    """
+
+    name: str
+    title: str
+    about: str
+    command: tuple[str, ...]
+    views: tuple[View, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping of plain values."""
+        head = {"format": STUDY_FORMAT, "version": STUDY_VERSION}
+        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "views"}
+        return head | own | {"views": [{"kind": view.kind, **asdict(view)} for view in self.views]}
+
+    @staticmethod
+    def from_json(data: object) -> "Study":
+        """The study that :meth:`to_json` described.
+
+        Raises:
+            NewerRecordError: if a later release wrote it.
+            ValueError: if it is damaged.
+        """
+        if not isinstance(data, Mapping) or data.get("format") != STUDY_FORMAT or not isinstance(data.get("version"), int):
+            raise failure("study", "be written by holdfast", _short(data))
+        if data["version"] > STUDY_VERSION:
+            raise NewerRecordError(
+                f"`study` must be of version {STUDY_VERSION} or older, got {data['version']}; update holdfast."
+            )
+        views = data.get("views")
+        if not isinstance(views, list):
+            raise failure("views", "be a list", _short(views))
+        own = {key: value for key, value in data.items() if key not in ("format", "version", "views")}
+        head = _build(Study, own | {"views": []}, "study")
+        assert isinstance(head, Study)
+        return Study(name=head.name, title=head.title, about=head.about, command=head.command, views=tuple(map(_view, views)))
+
+
+def write_study(folder: str | os.PathLike[str], study: Study) -> Path:
+    """Put the study into the folder, in place of what was there of the same name; returns its path."""
+    path = Path(folder) / f"{study.name}{STUDY_SUFFIX}"
+    text = json.dumps(study.to_json(), indent=1) + "\n"
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda new: new.write_text(text))
+    return path
+
+
+def read_study(path: str | os.PathLike[str]) -> Study:
+    """The study in a file.
+
+    Raises:
+        NewerRecordError: if a later release wrote it.
+        ValueError: if it is damaged.
+    """
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise failure("study", "be a whole file", f"{path} ({error})") from error
+    return Study.from_json(data)
+
+
+def _view(data: object) -> View:
+    if not isinstance(data, Mapping) or data.get("kind") not in VIEWS:
+        raise failure("views", f"be of the kinds {', '.join(VIEWS)}", _short(data))
+    view = _build(VIEWS[data["kind"]], {key: value for key, value in data.items() if key != "kind"}, "view")
+    assert isinstance(view, View)
+    return view
+
+
+def _build(kind: Any, data: object, name: str) -> object:
+    """The value of the annotated type `kind` that plain values describe; anything else is refused by the field's name."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _build_fields(kind, data, name)
+    if origin is tuple:
+        if not isinstance(data, (list, tuple)):
+            raise failure(name, "be a list", _short(data))
+        return tuple(_build(arguments[0], value, name) for value in data)
+    if origin is Literal:
+        if data not in arguments:
+            raise failure(name, f"be one of {', '.join(arguments)}", _short(data))
+        return data
+    if origin in (Union, types.UnionType):
+        (inner,) = [argument for argument in arguments if argument is not type(None)]
+        return None if data is None else _build(inner, data, name)
+    if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
+        return float(data)
+    if kind is str and isinstance(data, str):
+        return data
+    raise failure(name, f"be a {kind.__name__}", _short(data))
+
+
+def _build_fields(kind: type, data: object, name: str) -> object:
+    hints = get_type_hints(kind)
+    known = [entry.name for entry in fields(kind)]
+    if not isinstance(data, Mapping) or not set(data) <= set(known):
+        raise failure(name, f"have {', '.join(known)} alone", _short(data))
+    try:
+        return kind(**{key: _build(hints[key], value, key) for key, value in data.items()})
+    except TypeError as error:
+        raise failure(name, "have all that it needs", error) from error
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
