@@ -17,13 +17,18 @@ LAYERS = [
     {"aggregators", "layout", "memory", "selectors"},
     {"robust_step", "sources", "threats"},
     {"optim"},
-    {"lab"},
+    {"lab", "report"},
     {"cli"},
     {"__main__"},
 ]
 """From the ground up. Neighbours in one layer do not know each other."""
 
-EXTRAS = {"records": {"safetensors"}, "lab": {"PIL", "platformdirs"}, "cli": {"rich", "typer"}}
+EXTRAS = {
+    "records": {"safetensors"},
+    "lab": {"PIL", "platformdirs"},
+    "report": {"jinja2", "matplotlib"},
+    "cli": {"rich", "typer"},
+}
 """What rooms may import besides torch; pyproject.toml says why."""
 
 FILES = sorted(SOURCE.rglob("*.py"))

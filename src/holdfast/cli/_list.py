@@ -18,6 +18,7 @@ from holdfast.lab.data import data_sets
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
+from holdfast.lab.recipes import recipes
 from holdfast.lab.schedules import schedules
 from holdfast.memory import memories
 from holdfast.robust_step import presets
@@ -40,6 +41,7 @@ class Kind(StrEnum):
     PARTITIONS = "partitions"
     OPTIMIZERS = "optimizers"
     SCHEDULES = "schedules"
+    RECIPES = "recipes"
 
 
 @speaks_plainly
@@ -110,6 +112,10 @@ def _data() -> list[Entry]:
     ]
 
 
+def _recipes() -> list[Entry]:
+    return [(name, ", ".join(recipe.variants), recipe.title) for name, recipe in recipes.items()]
+
+
 LISTINGS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.RULES: _rules,
     Kind.ATTACKS: _threats,
@@ -120,4 +126,5 @@ LISTINGS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.PARTITIONS: lambda: _members(partitions),
     Kind.OPTIMIZERS: lambda: _members(optimizers),
     Kind.SCHEDULES: lambda: _members(schedules),
+    Kind.RECIPES: _recipes,
 }

@@ -8,8 +8,20 @@ from holdfast.cli.screens._live_screen import LiveScreen
 from holdfast.cli.screens._plain_screen import PlainScreen
 from holdfast.cli.screens._quiet_screen import QuietScreen
 from holdfast.cli.screens._screen import Screen
+from holdfast.cli.screens._sweep_board import SweepBoard
+from holdfast.cli.screens._sweep_lines import SweepLines
 
-__all__ = ["BoardScreen", "JsonScreen", "LiveScreen", "PlainScreen", "QuietScreen", "Screen", "screen"]
+__all__ = [
+    "BoardScreen",
+    "JsonScreen",
+    "LiveScreen",
+    "PlainScreen",
+    "QuietScreen",
+    "Screen",
+    "SweepBoard",
+    "SweepLines",
+    "screen",
+]
 
 
 def screen(*, quiet: bool, json: bool) -> Screen:

@@ -118,7 +118,7 @@ def table1(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     return Plan(
         title="Table 1 measured: time over n and d, and breakdown points",
         about=f"Times on rows of noise around (1, ..., 1), the least of several; breakdown with {n} rows of {d:,} columns.",
-        measurements=(*over_n.values(), *over_d.values(), *points.values()),
+        measurements=tuple(dict.fromkeys([*over_n.values(), *over_d.values(), *points.values()])),
         views=(
             Measured(
                 title="Time of a step",

@@ -77,8 +77,8 @@ def sweep(
     missing = _missing(plan.configs, folder, audience, tally)
     if missing:
         options = {"data_dir": None if data_dir is None else os.fspath(data_dir), "device": str(device), "command": list(command)}
-        n_workers = min(n_workers, len(missing))
-        with Workers(n_workers, max(1, n_cores() // n_workers)) as workers:
+        n_threads = max(1, n_cores() // n_workers)  # however few runs are left: other threads would round otherwise
+        with Workers(min(n_workers, len(missing)), n_threads) as workers:
             _make(missing, workers, options, audience, stop, tally)
     return tally
 

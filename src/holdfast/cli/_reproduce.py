@@ -1,0 +1,136 @@
+"""`holdfast reproduce`."""
+
+import shlex
+import sys
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast._checks import failure
+from holdfast._registry import unknown_name
+from holdfast.cli import _options as options
+from holdfast.cli._console import console, error_console, is_live
+from holdfast.cli._execute import fetch_if_missing, parse_device
+from holdfast.cli._exit_codes import ExitCode, speaks_plainly
+from holdfast.cli._interrupts import interrupts
+from holdfast.cli.screens import SweepBoard, SweepLines, screen
+from holdfast.lab.recipes import Recipe, recipes
+from holdfast.lab.sweep import Audience, Tally, n_cores, sweep
+from holdfast.records import Study, write_study
+
+
+class SizeName(StrEnum):
+    """How much of an experiment."""
+
+    SMOKE = "smoke"
+    QUICK = "quick"
+    FULL = "full"
+
+
+class VariantName(StrEnum):
+    """Which form of an experiment."""
+
+    PAPER = "paper"
+    PUBLISHED = "published"
+
+
+def complete_recipes(incomplete: str) -> list[str]:
+    """The recipes that begin so."""
+    return [name for name in recipes if name.startswith(incomplete)]
+
+
+@speaks_plainly
+def reproduce(
+    recipe: Annotated[
+        str, typer.Argument(help="The table or figure; see `holdfast list recipes`.", autocompletion=complete_recipes)
+    ],
+    size: Annotated[
+        SizeName, typer.Option("--size", help="smoke: about a minute; quick: hours; full: what the paper did.")
+    ] = SizeName.QUICK,
+    variant: Annotated[
+        VariantName, typer.Option("--variant", help="As the paper's text says, or as the runs published with it were.")
+    ] = VariantName.PAPER,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="How many seeds, from 0 on.", show_default="of the recipe")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Runs side by side; they share the cores.", show_default="one a core"),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="In which each run has a folder of its own.")] = Path("runs"),
+    data_dir: options.DataDir = None,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print failures and the last line alone.")] = False,
+) -> None:
+    """Make all runs of one of the paper's tables or figures.
+
+    Runs that are there already are not made again, and one that was stopped goes on: stop it with Ctrl-C whenever you like, and give the same command again.
+    Then `holdfast report` shows what there is.
+    """
+    chosen = _recipe(recipe, variant)
+    plan = chosen.plan(variant.value, size.value, range(chosen.n_seeds[size.value] if seeds is None else seeds))
+    where = parse_device(device)
+    command = ["holdfast", *sys.argv[1:]]
+    study = Study(
+        name=f"{chosen.name}-{variant}-{size}",
+        title=plan.title,
+        about=plan.about,
+        command=_command(chosen, variant, size, seeds),
+        views=plan.views,
+    )
+    if not offline:
+        with screen(quiet=quiet, json=False) as shown:
+            for config in {config.data: config for config in plan.configs}.values():
+                fetch_if_missing(config, data_dir, shown)
+    write_study(folder, study)
+    with ExitStack() as stack:
+        asked = stack.enter_context(interrupts())
+        audience: Audience = SweepLines(quiet=quiet)
+        if is_live() and not quiet:
+            audience = stack.enter_context(SweepBoard(console(), f"{study.title} ({variant}, {size})"))
+        tally = sweep(
+            plan,
+            folder,
+            audience,
+            n_workers=jobs or (n_cores() if where.type == "cpu" else 1),
+            data_dir=data_dir,
+            device=where,
+            stop=asked.asked,
+            command=command,
+        )
+    _tell(tally, folder)
+    if tally.was_stopped:
+        raise typer.Exit(asked.code or ExitCode.INTERRUPTED)
+    if tally.failures:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _recipe(name: str, variant: VariantName) -> Recipe:
+    if name not in recipes:
+        raise unknown_name("recipe", recipes, name)
+    if variant.value not in recipes[name].variants:
+        raise failure("--variant", f"be {' or '.join(recipes[name].variants)} for {name}", variant.value)
+    return recipes[name]
+
+
+def _command(recipe: Recipe, variant: VariantName, size: SizeName, seeds: int | None) -> tuple[str, ...]:
+    """What to type for the same study, without what is of one machine alone."""
+    words = ["holdfast", "reproduce", recipe.name, "--size", size.value]
+    words += [] if variant is VariantName.PAPER else ["--variant", variant.value]
+    return (*words, *([] if seeds is None else ["--seeds", str(seeds)]))
+
+
+def _tell(tally: Tally, folder: Path) -> None:
+    """What came of it, and what to do next."""
+    for sentence in tally.failures:
+        error_console().print(f"Failed: {sentence}", style="red", soft_wrap=True)
+    ended = f"{tally.n_ended} of {tally.n_runs} runs have ended" if tally.n_runs else "All was measured"
+    ended += f", {len(tally.failures)} failed" if tally.failures else ""
+    if tally.was_stopped:
+        typer.echo(f"{ended}. Stopped; the same command goes on from here.", err=True)
+    else:
+        typer.echo(f"{ended}. To see them: holdfast report {shlex.quote(str(folder))}")

@@ -1,0 +1,222 @@
+"""A sweep makes every run once, whatever happens in between."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.lab.config import Config, hash_of, run_name
+from holdfast.lab.recipes import Plan
+from holdfast.lab.recipes.measurements import Measurement, ToyMedian
+from holdfast.lab.sweep import Audience, n_cores, sweep
+from holdfast.lab.training import run
+from holdfast.records import Record, read_measurement, read_record
+from tests.lab.cases import tiny
+
+SHORT = [tiny("mean", seed=seed) for seed in range(3)] + [tiny("bgmd", "scaled-flip", seed=7)]
+LONG = [replace(config, n_steps=400, evaluate_every=200) for config in SHORT]
+
+
+@dataclass
+class Diary(Audience):
+    """Writes down what it is told."""
+
+    events: list[tuple[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    on_step: Callable[[], None] = lambda: None
+    n_steps: int = 0
+
+    def planned(self, n_measurements: int, configs: list[Config]) -> None:
+        self.events.append(("planned", (n_measurements, len(configs))))
+
+    def measured(self, measurement: Measurement, *, is_new: bool) -> None:
+        self.events.append(("measured", is_new))
+
+    def known(self, config: Config, record: Record) -> None:
+        self.events.append(("known", hash_of(config)))
+
+    def began(self, worker: int, config: Config, folder: Path) -> None:
+        self.events.append(("began", hash_of(config)))
+
+    def stepped(self, worker: int, entry: Mapping[str, Any]) -> None:
+        self.n_steps += 1
+        self.on_step()
+
+    def ended(self, worker: int, config: Config, record: Record) -> None:
+        self.events.append(("ended" if record.end else "stopped", hash_of(config)))
+
+    def failed(self, worker: int, config: Config, reason: str) -> None:
+        self.events.append(("failed", hash_of(config)))
+        self.reasons.append(reason)
+
+    def count(self, kind: str) -> int:
+        return sum(event == kind for event, _ in self.events)
+
+
+def plan_of(configs: list[Config], *measurements: Measurement) -> Plan:
+    return Plan(title="test", about="test", configs=tuple(configs), measurements=measurements)
+
+
+def assert_all_there(folder: Path, configs: list[Config], tmp_path: Path) -> None:
+    """Every run has the record that it would have had alone."""
+    for i, config in enumerate(configs):
+        alone = run(config, tmp_path / "alone" / str(i))
+        assert read_record(folder / run_name(config)).without_times() == alone.without_times()
+
+
+def test_every_run_is_made_once(tmp_path: Path) -> None:
+    first, second = Diary(), Diary()
+    tally = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1, n_draws=2)), tmp_path / "runs", first, n_workers=2)
+    assert (tally.n_runs, tally.n_ended, tally.failures, tally.was_stopped) == (4, 4, [], False)
+    assert first.events[:2] == [("planned", (1, 4)), ("measured", True)]
+    assert (first.count("began"), first.count("ended")) == (4, 4)
+    assert first.n_steps
+    assert_all_there(tmp_path / "runs", SHORT, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
+    again = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1, n_draws=2)), tmp_path / "runs", second, n_workers=2)
+    assert again == tally
+    assert (second.count("known"), second.count("began")) == (4, 0)
+    assert ("measured", False) in second.events
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
+
+
+def test_runs_are_known_by_their_hash_whatever_their_folder_is_called(tmp_path: Path) -> None:
+    run(SHORT[0], tmp_path / "by hand")
+    diary = Diary()
+    sweep(plan_of(SHORT[:1]), tmp_path, diary, n_workers=1)
+    assert diary.events[1:] == [("known", hash_of(SHORT[0]))]
+    assert not (tmp_path / run_name(SHORT[0])).exists()
+
+
+def test_a_stop_leaves_runs_that_go_on(tmp_path: Path) -> None:
+    diary = Diary()
+    tally = sweep(plan_of(LONG[:3]), tmp_path / "runs", diary, n_workers=2, stop=lambda: diary.n_steps >= 2)
+    assert tally.was_stopped
+    assert tally.n_ended == 0
+    assert (diary.count("began"), diary.count("stopped")) == (2, 2)
+    assert all(0 < read_record(path).n_steps < 400 for path in (tmp_path / "runs").iterdir())
+    assert sweep(plan_of(LONG[:3]), tmp_path / "runs", Diary(), n_workers=2).n_ended == 3
+    assert_all_there(tmp_path / "runs", LONG[:3], tmp_path)
+
+
+def children() -> list[int]:
+    """The processes that this one has started through multiprocessing and that are at work."""
+    found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "spawn_main"], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_run_is_told(tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        if not killed:
+            killed.append(children()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    diary = Diary(on_step=kill_one)
+    tally = sweep(plan_of(LONG), tmp_path / "runs", diary, n_workers=2)
+    assert tally.n_ended == 3
+    (failure,) = tally.failures
+    assert "was killed by signal 9" in failure
+    assert failure.split(":")[0] in {run_name(config) for config in LONG}
+    assert sweep(plan_of(LONG), tmp_path / "runs", Diary(), n_workers=2).n_ended == 4
+    assert_all_there(tmp_path / "runs", LONG, tmp_path)
+
+
+def test_what_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    places = [folder / run_name(config) for config in SHORT]
+    for place in places[:3]:
+        run(SHORT[places.index(place)], place)
+    (places[0] / "run.json").write_text("{")
+    content = json.loads((places[1] / "run.json").read_text())
+    (places[1] / "run.json").write_text(json.dumps(content | {"version": 99}))
+    (places[2] / "metrics.jsonl").write_text("nonsense\n")
+    diary = Diary()
+    tally = sweep(plan_of(SHORT), folder, diary, n_workers=2)
+    assert (tally.n_ended, len(tally.failures)) == (1, 3)
+    assert diary.count("ended") == 1
+    assert sorted(reason.split(",")[0] for reason in diary.reasons) == [
+        "`folder` must hold a record of version 1 or older",
+        "`folder` must hold a whole record",
+        "`folder` must hold a whole run.json",
+    ]
+
+
+def test_missing_data_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+    tally = sweep(plan_of([replace(SHORT[0], data="cifar-10")]), tmp_path / "runs", Diary(), n_workers=1)
+    (failure,) = tally.failures
+    assert "holdfast data fetch cifar-10" in failure
+
+
+def test_a_damaged_measurement_is_made_again(tmp_path: Path) -> None:
+    plan = plan_of([], ToyMedian(bad_fraction=0.1, n_draws=2))
+    sweep(plan, tmp_path, Diary(), n_workers=1)
+    (path,) = tmp_path.iterdir()
+    whole = read_measurement(path).result
+    path.write_text(path.read_text()[:50])
+    diary = Diary()
+    sweep(plan, tmp_path, diary, n_workers=1)
+    assert ("measured", True) in diary.events
+    assert read_measurement(path).result == whole
+
+
+def test_a_stop_before_the_first_measurement(tmp_path: Path) -> None:
+    tally = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1)), tmp_path, Diary(), n_workers=1, stop=lambda: True)
+    assert tally.was_stopped
+    assert not list(tmp_path.iterdir())
+
+
+def test_workers_share_the_cores(tmp_path: Path) -> None:
+    sweep(plan_of(SHORT[:2]), tmp_path, Diary(), n_workers=2)
+    for config in SHORT[:2]:
+        assert read_record(tmp_path / run_name(config)).run["machine"]["threads"] == max(1, n_cores() // 2)
+
+
+PROGRAM = """
+import sys
+from holdfast.lab.sweep import sweep
+from tests.lab.sweep.test_sweep import LONG, Diary, plan_of
+
+if __name__ == "__main__":
+    sweep(plan_of(LONG[:2]), sys.argv[1], Diary(), n_workers=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
+    script, folder = tmp_path / "program.py", tmp_path / "runs"
+    script.write_text(PROGRAM)
+    where = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    process = subprocess.Popen([sys.executable, str(script), str(folder)], env=where)
+    places = [folder / run_name(config) for config in LONG[:2]]
+    try:
+        wait_until(
+            lambda: all((place / "metrics.jsonl").exists() and (place / "metrics.jsonl").stat().st_size for place in places)
+        )
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, check=False).stdout)
+    tally = sweep(plan_of(LONG[:2]), folder, Diary(), n_workers=2)
+    assert (tally.n_ended, tally.failures) == (2, [])
+    shutil.rmtree(tmp_path / "alone", ignore_errors=True)
+    assert_all_there(folder, LONG[:2], tmp_path)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
