@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run reproduce test check format bench clean
+.PHONY: setup run reproduce results test check format bench clean
 
 setup: $(VENV)/.installed
 
@@ -29,6 +29,10 @@ run: setup
 reproduce: setup
 	$(BIN)/holdfast reproduce table2 --size quick
 	$(BIN)/holdfast report runs
+
+# The committed results from the committed records, byte for byte.
+results: setup
+	$(BIN)/holdfast report docs/results/paper/records.jsonl --notes docs/results/paper/notes --output docs/results/paper --format svg
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal

@@ -12,7 +12,7 @@ from typer.main import get_command
 from holdfast.cli._app import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "docs" / name for name in ("quickstart.md", "cli.md")]
+PAGES = [ROOT / "docs" / name for name in ("quickstart.md", "cli.md", "reproduce.md")]
 HOLDFAST = Path(sys.executable).parent / "holdfast"
 
 
@@ -68,16 +68,17 @@ def test_a_line_that_is_not_there_is_noticed() -> None:
         assert_lines_appear(["record: first", "accuracy: 67.5 %"], "accuracy: 12.0 %\nrecord: first\n")
 
 
-def test_every_option_is_in_the_reference() -> None:
+@pytest.mark.parametrize(("command", "n_options"), [("train", 25), ("reproduce", 8), ("report", 5)])
+def test_every_option_is_in_the_reference(command: str, n_options: int) -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
-    train = get_command(app).commands["train"]  # type: ignore[attr-defined]
-    options = [option for parameter in train.params for option in parameter.opts if option.startswith("--")]
-    assert len(options) > 25
+    found = get_command(app).commands[command]  # type: ignore[attr-defined]
+    options = [option for parameter in found.params for option in parameter.opts if option.startswith("--")]
+    assert len(options) > n_options
     for option in options:
         if option != "--help":
             assert f"`{option}" in text, option
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "attack", "data list", "data fetch", "list"])
+@pytest.mark.parametrize("command", ["train", "resume", "attack", "reproduce", "report", "data list", "data fetch", "list"])
 def test_every_command_is_in_the_reference(command: str) -> None:
     assert f"`holdfast {command}" in (ROOT / "docs" / "cli.md").read_text()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aggregators, lab, memory, optim, records, selectors, sources, threats
-from holdfast.lab import data, models, optimizers, partitions, schedules, training
+from holdfast import aggregators, lab, memory, optim, records, report, selectors, sources, threats
+from holdfast.lab import data, models, optimizers, partitions, recipes, schedules, sweep, training
 
 ROOT = Path(__file__).parent.parent
 INNER = ("DenseSource", "LayerRows", "LossFunction", "Reduction", "Source")
@@ -35,13 +35,24 @@ def test_every_public_name_of_training_is_on_its_page(name: str) -> None:
 
 
 LAB = (lab, records, data, models, optimizers, partitions, schedules, training)
-BASES = ("Descent", "Partition", "Schedule", "VERSION", "Watcher")
+EXPERIMENTS = (recipes, recipes.measurements, report, sweep)
+BASES = ("Descent", "Measurement", "Partition", "Schedule", "VERSION", "Watcher", "measurements")
 """Names of the lab that users meet in signatures alone."""
 
 
 @pytest.mark.parametrize("name", sorted({name for room in LAB for name in room.__all__} - set(BASES)))
 def test_every_public_name_of_the_lab_is_on_its_page(name: str) -> None:
     assert re.search(rf"`[^`]*\b{name}\b[^`]*`|import .*\b{name}\b", (ROOT / "docs" / "lab.md").read_text())
+
+
+@pytest.mark.parametrize("name", sorted({name for room in EXPERIMENTS for name in room.__all__} - set(BASES)))
+def test_every_public_name_of_the_experiments_is_on_their_page(name: str) -> None:
+    assert re.search(rf"`[^`]*\b{name}\b[^`]*`|import .*\b{name}\b", (ROOT / "docs" / "reproduce.md").read_text())
+
+
+@pytest.mark.parametrize("name", recipes.recipes)
+def test_every_recipe_is_on_its_page(name: str) -> None:
+    assert f"`{name}`" in (ROOT / "docs" / "reproduce.md").read_text()
 
 
 @pytest.mark.parametrize("name", [*threats.attacks.names, *threats.corruptions.names])
