@@ -7,11 +7,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast._registry import Registry
 from holdfast.errors import UnknownNameError
+from holdfast.geometry import DenseRows
 from holdfast.lab.config import (
     Config,
     Threat,
@@ -36,10 +38,12 @@ from holdfast.records import config_hash
 from holdfast.robust_step import presets
 from holdfast.selectors import Cyclic, NormSampling, TopNorm, Uniform, selectors
 from holdfast.threats import (
+    AdditiveNoise,
     Backdoor,
     BitFlips,
     Blur,
     Cast,
+    GaussianNoise,
     LabelFlip,
     RandomLabels,
     ScaledFlip,
@@ -89,6 +93,7 @@ def threats(draw: st.DrawFn) -> Threat:
         corruption=None if corruption is None else corruption.corruption,
         cast=Cast(**share, redrawn=draw(st.booleans())),
         whole_rows=corruption is not None and draw(st.booleans()),
+        repeats=draw(st.booleans()),
     )
 
 
@@ -344,6 +349,8 @@ THREAT_MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"cast": 0.4}, r"`cast` must be a Cast, got float\."),
     ({"whole_rows": 1, "corruption": Blur()}, r"`whole_rows` must be True or False, got 1\."),
     ({"whole_rows": True, "attack": ScaledFlip()}, r"`whole_rows` must be False without a corruption, got True\."),
+    ({"repeats": 1, "attack": ScaledFlip()}, r"`repeats` must be True or False, got 1\."),
+    ({"repeats": True}, r"`repeats` must be False without an attack or a corruption, got True\."),
     ({"cast": Cast(n_bad=3)}, r"`cast` must have nobody bad without an attack or a corruption, got Cast\(.*\)\."),
 ]
 
@@ -478,3 +485,20 @@ def test_defaults_and_properties() -> None:
     assert replace(config, aggregator=all_rules.parse("zeno(n_bad=2)"), n_trusted=1).needs_trust
     assert not replace(config, aggregator=all_rules.parse("centered-clipping(radius=1.0)")).needs_trust
     assert config.step().aggregator == config.aggregator
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_noise_repeats_where_it_should(repeats: bool) -> None:
+    """As published: the same rows with the same noise at every step."""
+    cast = Cast(n_bad=1, redrawn=False)
+    of_rows = Threat(attack=AdditiveNoise(), cast=cast, repeats=repeats)
+    of_images = Threat(corruption=GaussianNoise(), cast=cast, repeats=repeats)
+    sent, seen = [], []
+    for step in range(2):
+        rows = DenseRows(torch.zeros(3, 5))
+        of_rows.falsify(rows, of_rows.bad_rows(3, seed=0, step=step), seed=0, step=step)
+        sent.append(rows.matrix())
+        mask = torch.tensor([True, False])
+        seen.append(of_images.corrupt(torch.zeros(2, 1, 4, 4), torch.tensor([1, 2]), mask, seed=0, step=step)[0])
+    assert bool(sent[0].any())
+    assert torch.equal(*sent) == torch.equal(*seen) == repeats
