@@ -7,6 +7,7 @@ import typer
 from holdfast.cli._attack import attack
 from holdfast.cli._data import data_app
 from holdfast.cli._list import list_names
+from holdfast.cli._report import report
 from holdfast.cli._reproduce import reproduce
 from holdfast.cli._resume import resume
 from holdfast.cli._train import train
@@ -41,5 +42,6 @@ app.command("train")(train)
 app.command("resume")(resume)
 app.command("attack")(attack)
 app.command("reproduce")(reproduce)
+app.command("report")(report)
 app.add_typer(data_app, name="data")
 app.command("list")(list_names)

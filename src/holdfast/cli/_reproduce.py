@@ -81,6 +81,7 @@ def reproduce(
         about=plan.about,
         command=_command(chosen, variant, size, seeds),
         views=plan.views,
+        place=float(list(recipes).index(chosen.name)),
     )
     if not offline:
         with screen(quiet=quiet, json=False) as shown:

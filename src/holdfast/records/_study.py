@@ -4,7 +4,7 @@ import json
 import os
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Union, final, get_args, get_origin, get_type_hints
 
@@ -44,6 +44,7 @@ class Study:
         about: the setting, in a sentence or two.
         command: what runs it.
         views: what there is to see.
+        place: among the studies of a report; those of one place go by their names.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Study:
     about: str
     command: tuple[str, ...]
     views: tuple[View, ...]
+    place: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """A mapping of plain values."""
@@ -78,7 +80,7 @@ class Study:
         own = {key: value for key, value in data.items() if key not in ("format", "version", "views")}
         head = _build(Study, own | {"views": []}, "study")
         assert isinstance(head, Study)
-        return Study(name=head.name, title=head.title, about=head.about, command=head.command, views=tuple(map(_view, views)))
+        return replace(head, views=tuple(map(_view, views)))
 
 
 def write_study(folder: str | os.PathLike[str], study: Study) -> Path:

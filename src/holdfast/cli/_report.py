@@ -1,0 +1,68 @@
+"""`holdfast report`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast._checks import failure
+from holdfast.cli._console import error_console
+from holdfast.cli._exit_codes import speaks_plainly
+from holdfast.report import collect, write_compact, write_report
+
+
+class FigureFormat(StrEnum):
+    """Of a figure's file."""
+
+    SVG = "svg"
+    PNG = "png"
+    PDF = "pdf"
+
+
+@speaks_plainly
+def report(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders with records, or compact files; `runs` by default.", show_default=False),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page, the tables and the figures.")] = Path(
+        "report"
+    ),
+    formats: Annotated[
+        list[FigureFormat] | None,
+        typer.Option("--format", help="Of the figures' files; may be repeated.", show_default="svg, png, pdf"),
+    ] = None,
+    notes: Annotated[
+        Path | None, typer.Option("--notes", help="Folder with readings: NAME.md is shown with the study of this name.")
+    ] = None,
+    compact: Annotated[
+        Path | None,
+        typer.Option(
+            "--compact", help="Also keep all that the report needs in this file (JSON lines), from which it can be made again."
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but what is wrong.")] = False,
+) -> None:
+    """Make one page of many records: tables beside the paper's, figures, who was believed, where it comes from.
+
+    The page works offline. What cannot be read is named and left out; the rest of the report is still made.
+    """
+    found = collect(runs or [Path("runs")])
+    page = write_report(found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=_notes(notes))
+    if compact is not None:
+        write_compact(found, compact)
+    for problem in found.problems:
+        error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
+    if not quiet:
+        typer.echo(
+            f"{len(found.studies)} studies, {len(found.runs)} runs, {len(found.measurements)} measurements. The page: {page}"
+        )
+
+
+def _notes(folder: Path | None) -> dict[str, str]:
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise failure("--notes", "be a folder", folder)
+    return {path.stem: path.read_text() for path in sorted(folder.glob("*.md"))}

@@ -1,0 +1,25 @@
+"""What was found on disk."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from holdfast.records import MeasurementRecord, Study, Summary
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Collection:
+    """All that a report is made of.
+
+    Args:
+        runs: by the hash of their configuration.
+        measurements: by the hash of their configuration.
+        studies: in the order of their names, which are unlike each other.
+        problems: one sentence for each thing that could not be read, or not be believed.
+    """
+
+    runs: Mapping[str, Summary]
+    measurements: Mapping[str, MeasurementRecord]
+    studies: tuple[Study, ...]
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,73 @@
+"""Compact files: everything that a report needs, one JSON object a line."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast._checks import failure
+from holdfast.records import MeasurementRecord, Study, Summary
+from holdfast.report._collection import Collection
+from holdfast.report._shelf import Shelf
+from holdfast.report._words import counted
+
+COMPACT_SUFFIX = ".jsonl"
+
+
+def write_compact(found: Collection, path: str | os.PathLike[str]) -> Path:
+    """Write studies, measurements and summaries into one file, which :func:`collect` reads back; returns its path.
+
+    The same things give the same bytes. The order of keys is kept, because it is the order in which results are shown.
+    """
+    items = [study.to_json() for study in found.studies]
+    items += [found.measurements[key].content for key in sorted(found.measurements)]
+    items += [found.runs[key].content for key in sorted(found.runs)]
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(item, separators=(",", ":")) + "\n" for item in items), encoding="utf-8", newline="\n")
+    return path
+
+
+def read_compact(path: Path, shelf: Shelf, *, is_expected: bool) -> None:
+    """Put what a compact file holds on the shelf. A file without one line of ours is passed over, unless it was `is_expected`."""
+    add: dict[str, Callable[[str, object], None]] = {
+        "holdfast study": lambda place, data: shelf.add_study(place, Study.from_json(data)),
+        "holdfast measurement": lambda place, data: shelf.add_measurement(place, MeasurementRecord.from_json(data)),
+        "holdfast summary": lambda place, data: shelf.add_run(place, whole(Summary.from_json(data))),
+    }
+    is_ours, bad = False, []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            data = json.loads(line)
+            kind = data.get("format") if isinstance(data, dict) else None
+            if kind not in add:
+                raise failure("line", f"be of the formats {', '.join(add)}", repr(kind))
+            is_ours = True
+            add[kind](f"{path}, line {number},", data)
+        except (ValueError, RecursionError) as error:
+            bad.append(f"line {number} ({str(error).rstrip('.')})")
+    if bad and is_ours:
+        more = f" and {counted(len(bad) - 1, 'more line')}" if len(bad) > 1 else ""
+        shelf.problems.append(f"{path}: {bad[0]}{more} could not be read.")
+    elif is_expected and not is_ours:
+        shelf.problems.append(f"{path} is no compact file of holdfast.")
+
+
+def whole(run: Summary) -> Summary:
+    """The same summary, if all is there that a report looks at.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    try:
+        content = run.content
+        figures = [entry[key] for entry in content["evaluations"] for key in ("step", "accuracy")]
+        figures += [value for values in content["series"].values() for value in values if value is not None]
+        _ = run.has_diverged, sum([*figures, *content["seconds"].values(), content["n_steps"]])  # which refuses what is no number
+        lengths = {len(values) for values in content["series"].values()}
+        n_shown = {len(content["rows"][key]) for key in ("step", "bad", "rejected")}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise failure("summary", "be whole", f"{type(error).__name__}: {error}") from error
+    if len(lengths) > 1 or len(n_shown) > 1:
+        raise failure("summary", "have series of one length", sorted(lengths | n_shown))
+    return run

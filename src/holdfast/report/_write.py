@@ -1,0 +1,59 @@
+"""The report's files."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast._checks import failure
+from holdfast.report._accuracy_table import Grid
+from holdfast.report._collection import Collection
+from holdfast.report._latex import latex_table
+from holdfast.report._looks import looks_of
+from holdfast.report._markdown import markdown_table
+from holdfast.report._markdown_report import markdown_report
+from holdfast.report._page import page
+from holdfast.report._sections import sections
+from holdfast.report.figures import FORMATS, Chart, export
+
+FIGURES = "figures"
+TABLES = "tables"
+
+
+def write_report(
+    found: Collection,
+    folder: str | os.PathLike[str],
+    formats: Sequence[str] = ("svg", "png", "pdf"),
+    notes: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the page, the same as Markdown, its tables and its figures; returns the page's path.
+
+    The same input gives the same bytes.
+
+    Args:
+        found: what was collected.
+        folder: where to; it is made if need be, and files of the same names are replaced.
+        formats: of the figures' files, of "svg", "png" and "pdf". The first is the one that the Markdown shows, "svg" before others.
+        notes: how the results of a study read, by its name: paragraphs with blank lines between them, `code` and **bold**.
+    """
+    formats = sorted(dict.fromkeys(formats), key=lambda name: (name != "svg", list(formats).index(name)))
+    if not formats or not set(formats) <= set(FORMATS):
+        raise failure("formats", f"be some of {', '.join(FORMATS)}", ", ".join(formats) or "none")
+    folder = Path(folder)
+    for name in (FIGURES, TABLES):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    made = sections(found, notes or {})
+    charts = [(section, item) for section in made for item in section.items if isinstance(item, Chart) and item.panels]
+    looks = looks_of(chart.labels for _, chart in charts)
+    for section, chart in charts:
+        export(chart, looks, folder / FIGURES / section.stem(chart), formats)
+    tables = [(section, item) for section in made for item in section.items if isinstance(item, Grid)]
+    for section, table in tables:
+        _write(folder / TABLES / f"{section.stem(table)}.md", markdown_table(table))
+        _write(folder / TABLES / f"{section.stem(table)}.tex", latex_table(table))
+    _write(folder / "report.md", markdown_report(found, made, f"{FIGURES}/{{}}.{formats[0]}"))
+    return _write(folder / "index.html", page(found, made, looks, formats))
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path

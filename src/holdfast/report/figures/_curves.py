@@ -1,0 +1,108 @@
+"""What happened over time."""
+
+from statistics import fmean
+
+from holdfast.records import Summary
+from holdfast.records.views import CurvePanel, Curves, Line, Scale
+from holdfast.report._collection import Collection
+from holdfast.report._words import DIVERGED, number
+from holdfast.report.figures._chart import Chart, absent, remarks_of
+from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace
+from holdfast.report.figures._metrics import QUANTITIES, Quantity
+
+WIDE = 1000.0
+"""What goes over more than this factor is shown on a logarithmic axis."""
+
+
+def curves(view: Curves, found: Collection) -> Chart:
+    """The mean over the seeds that ended, in a band from the least to the greatest.
+
+    Where a seed diverged there is no mean: each of the runs is drawn for itself, and a cross ends those that diverged. Unfinished runs are
+    drawn, each for itself, where none has ended.
+    """
+    runs = [key for panel in view.panels for line in panel.lines for key in line.runs]
+    panels = tuple(panel for panel in (_panel(view, panel, found) for panel in view.panels) if panel.labels)
+    return Chart(
+        kind=view.kind, title=view.title, note=view.note, panels=panels, remarks=(*remarks_of(panels), *absent(found, runs))
+    )
+
+
+def _panel(view: Curves, panel: CurvePanel, found: Collection) -> LinePanel:
+    quantity = QUANTITIES[view.y]
+    traces, crosses = [], []
+    for line in panel.lines:
+        shown = _shown(line, found)
+        if any(run.has_diverged for run in shown) or not all(run.has_ended for run in shown):
+            pieces = [_spots(view, quantity, [run]) for run in shown]
+            lost = _crosses(view, quantity, line.label, shown)
+        else:
+            pieces, lost = [_spots(view, quantity, shown)], []
+        crosses += lost
+        if any(pieces) or lost:
+            traces.append(Trace(label=line.label, pieces=tuple(piece for piece in pieces if piece)))
+    return LinePanel(
+        title=panel.title,
+        x_label="step" if view.x == "step" else "training time (s)",
+        y_label=quantity.label,
+        y_scale=_scale(quantity, traces),
+        traces=tuple(traces),
+        crosses=tuple(crosses),
+        bounds=quantity.bounds,
+    )
+
+
+def _shown(line: Line, found: Collection) -> list[Summary]:
+    there = [found.runs[key] for key in line.runs if key in found.runs]
+    return [run for run in there if run.has_ended] or there
+
+
+def _spots(view: Curves, quantity: Quantity, runs: list[Summary]) -> tuple[Spot, ...]:
+    """The mean over the runs at each step at which all of them have a value."""
+    values = [dict(quantity.over_steps(run)) for run in runs]
+    steps = sorted(set.intersection(*map(set, values))) if values else []
+    return tuple(_spot(view, quantity, runs, step, [by_step[step] for by_step in values]) for step in steps)
+
+
+def _spot(view: Curves, quantity: Quantity, runs: list[Summary], step: int, values: list[float]) -> Spot:
+    x = fmean(_x(view, run, step) for run in runs)
+    says = quantity.form(fmean(values))
+    if len(values) == 1:
+        state = "" if runs[0].has_ended else " (unfinished)"
+        return Spot(x=x, y=values[0], at=_at(view, x), says=says + state)
+    low, high = min(values), max(values)
+    return Spot(
+        x=x, y=fmean(values), low=low, high=high, at=_at(view, x), says=f"{says} ({quantity.form(low)} to {quantity.form(high)})"
+    )
+
+
+def _crosses(view: Curves, quantity: Quantity, label: str, runs: list[Summary]) -> list[Cross]:
+    """One at the end of each line that diverged, and one at the bottom for all runs that diverged before they had a line."""
+    crosses, lineless = [], []
+    for run in (run for run in runs if run.has_diverged):
+        values = quantity.over_steps(run)
+        if values:
+            x = _x(view, run, values[-1][0])
+            says = f"{DIVERGED} at step {run.content['n_steps']}"
+            crosses.append(Cross(label=label, x=x, y=values[-1][1], at=_at(view, x), says=says))
+        else:
+            lineless.append(run)
+    if lineless:
+        first = min(lineless, key=lambda run: run.content["n_steps"])
+        x = _x(view, first, first.content["n_steps"])
+        many = f"{len(lineless)} of {len(runs)} {DIVERGED}, the first" if len(runs) > 1 else DIVERGED
+        crosses.append(Cross(label=label, x=x, at=_at(view, x), says=f"{many} at step {first.content['n_steps']}"))
+    return crosses
+
+
+def _x(view: Curves, run: Summary, step: int) -> float:
+    return step * (1.0 if view.x == "step" else run.seconds_per_step)
+
+
+def _at(view: Curves, x: float) -> str:
+    return f"step {number(x)}" if view.x == "step" else f"{number(x)} s"
+
+
+def _scale(quantity: Quantity, traces: list[Trace]) -> Scale:
+    values = [spot.y for trace in traces for piece in trace.pieces for spot in piece]
+    is_wide = bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
+    return "log" if is_wide and quantity.bounds is None else "linear"
