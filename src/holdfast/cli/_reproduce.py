@@ -1,7 +1,6 @@
 """`holdfast reproduce`."""
 
 import shlex
-import sys
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -74,7 +73,6 @@ def reproduce(
     chosen = _recipe(recipe, variant)
     plan = chosen.plan(variant.value, size.value, range(chosen.n_seeds[size.value] if seeds is None else seeds))
     where = parse_device(device)
-    command = ["holdfast", *sys.argv[1:]]
     study = Study(
         name=f"{chosen.name}-{variant}-{size}",
         title=plan.title,
@@ -101,7 +99,7 @@ def reproduce(
             data_dir=data_dir,
             device=where,
             stop=asked.asked,
-            command=command,
+            command=study.command,
         )
     _tell(tally, folder)
     if tally.was_stopped:

@@ -42,7 +42,7 @@ def _item(section: Section, item: Item, figure_path: str) -> list[str]:
         blocks.append(f"![{markdown(item.title)}]({figure_path.format(section.stem(item))})")
     blocks += [markdown(remark) for remark in item.remarks]
     for table in item.tables:
-        blocks += [f"**{markdown(table.caption)}**", _data_table(table)]
+        blocks += [f"**{markdown(table.caption)}**" if item.panels else "", _data_table(table)]
     return blocks
 
 

@@ -94,4 +94,6 @@ def _hashes(node: Any) -> list[str]:
 
 
 def _texts(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else [text for part in value for text in _texts(part)]
+    if isinstance(value, str):
+        return [value] if value else []  # a cell that holds a text refers to nothing
+    return [text for part in value for text in _texts(part)]

@@ -104,10 +104,10 @@ def table1(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     """Table 1 measured: time over n and over d, and the breakdown point."""
     ns, ds = {
         "smoke": ((4, 8), (256, 1024)),
-        "quick": ((8, 16, 32, 64, 128), (16384, 65536, 262144, 1048576)),
-        "full": ((8, 16, 32, 64, 128, 256, 512), (16384, 65536, 262144, 1048576, 4194304)),
+        "quick": ((8, 16, 32, 64, 128), (131072, 524288, 2097152, 8388608)),
+        "full": ((8, 16, 32, 64, 128, 256, 512), (131072, 524288, 2097152, 8388608, 33554432)),
     }[size]
-    fixed_n, fixed_d = (8, 256) if size == "smoke" else (32, 131072)
+    fixed_n, fixed_d = (8, 256) if size == "smoke" else (16, 524288)
     rules = {label: rule for label, (rule, _) in METHODS.items()}
     over_n = {(label, n): RuleTime(rule=rule, n=n, d=fixed_d) for label, rule in rules.items() for n in ns}
     over_d = {(label, d): RuleTime(rule=rule, n=fixed_n, d=d) for label, rule in rules.items() for d in ds}
