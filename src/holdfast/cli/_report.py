@@ -55,9 +55,7 @@ def report(
     for problem in found.problems:
         error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
     if not quiet:
-        typer.echo(
-            f"{len(found.studies)} studies, {len(found.runs)} runs, {len(found.measurements)} measurements. The page: {page}"
-        )
+        typer.echo(f"{found.overview} The page: {page}")
 
 
 def _notes(folder: Path | None) -> dict[str, str]:

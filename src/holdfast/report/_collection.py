@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from holdfast.records import MeasurementRecord, Study, Summary
+from holdfast.report._words import overview
 
 
 @final
@@ -15,7 +16,7 @@ class Collection:
     Args:
         runs: by the hash of their configuration.
         measurements: by the hash of their configuration.
-        studies: in the order of their names, which are unlike each other.
+        studies: in the order of their places, then of their names, which are unlike each other.
         problems: one sentence for each thing that could not be read, or not be believed.
     """
 
@@ -23,3 +24,8 @@ class Collection:
     measurements: Mapping[str, MeasurementRecord]
     studies: tuple[Study, ...]
     problems: tuple[str, ...] = ()
+
+    @property
+    def overview(self) -> str:
+        """How much there is, in a sentence."""
+        return overview(len(self.studies), len(self.runs), len(self.measurements))

@@ -6,13 +6,12 @@ from holdfast.report._accuracy_table import Grid
 from holdfast.report._collection import Collection
 from holdfast.report._markdown import code, markdown, markdown_note, markdown_rows, markdown_table
 from holdfast.report._sections import Item, Section
-from holdfast.report._words import overview
 from holdfast.report.figures import DataTable
 
 
 def markdown_report(found: Collection, sections: Sequence[Section], figure_path: str) -> str:
     """Everything but the interaction; `figure_path` is where a figure lies, with braces in the place of its name."""
-    blocks = ["# Report", overview(len(found.studies), len(found.runs), len(found.measurements))]
+    blocks = ["# Report", found.overview]
     if found.problems:
         blocks += ["## Problems", "\n".join(f"- {markdown(problem)}" for problem in found.problems)]
     for section in sections:

@@ -14,7 +14,6 @@ from holdfast.report._colors import COLORS
 from holdfast.report._looks import Look
 from holdfast.report._prose import paragraphs
 from holdfast.report._sections import Item, Section
-from holdfast.report._words import overview
 from holdfast.report.figures import Chart, inline, sample
 
 PARTS = Path(__file__).parent / "page"
@@ -32,7 +31,7 @@ def page(found: Collection, sections: Sequence[Section], looks: Mapping[str, Loo
         script=script,
         style=(PARTS / "page.css").read_text(encoding="utf-8"),
         colors={name: dict(zip(("light", "dark"), pair, strict=True)) for name, pair in COLORS.items()},
-        overview=overview(len(found.studies), len(found.runs), len(found.measurements)),
+        overview=found.overview,
         problems=found.problems,
         sections=[_section(section, looks) for section in sections],
         formats=formats,
