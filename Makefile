@@ -27,8 +27,7 @@ run: setup
 
 # Table 2 with a quarter of the paper's batch and 600 steps: hours on two cores. Ctrl-C stops it, the same again goes on.
 reproduce: setup
-	$(BIN)/holdfast reproduce table2 --size quick
-	$(BIN)/holdfast report runs
+	$(BIN)/holdfast reproduce table2 --size quick; code=$$?; $(BIN)/holdfast report runs && exit $$code
 
 # The committed results from the committed records, byte for byte.
 results: setup

@@ -15,7 +15,7 @@ SMOKE = ["--size", "smoke"]
 def test_a_measured_figure_is_there_at_once(tmp_path: Path) -> None:
     result = invoke("reproduce", "toy", *SMOKE)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "All was measured. To see them: holdfast report runs"
+    assert result.stdout.splitlines()[-1] == "4 of 4 measurements are there. To see them: holdfast report runs"
     study = read_study(tmp_path / "runs" / "toy-paper-smoke.study.json")
     assert study.command == ("holdfast", "reproduce", "toy", "--size", "smoke")
     found = [read_measurement(path) for path in (tmp_path / "runs").glob("*.measurement.json")]

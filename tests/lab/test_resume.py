@@ -21,7 +21,7 @@ from holdfast.lab.models import models
 from holdfast.lab.models._initialised import initialised
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.training import resume, run
-from holdfast.records import Journal, Record, load_checkpoint, read_record, save_checkpoint
+from holdfast.records import Journal, Record, config_hash, load_checkpoint, read_record, save_checkpoint
 from tests.lab.cases import RUNS, TINY, tiny
 from tests.lab.conftest import few_to_test
 
@@ -406,3 +406,20 @@ def test_scratch_files_of_killed_processes_do_not_pile_up(tmp_path: Path) -> Non
     save_checkpoint(scratch, {"half": 1})
     resume(tmp_path)
     assert not scratch.exists()
+
+
+def test_a_run_from_before_a_field_came_into_being_goes_on(tmp_path: Path) -> None:
+    """Its configuration means the same, though its hash is another."""
+    config = tiny("bgmd", "scaled-flip")
+    whole = run(config, tmp_path / "whole")
+    asked = iter([False, False, True])
+    run(config, tmp_path / "old", stop=lambda: next(asked))
+    content = json.loads((tmp_path / "old" / "run.json").read_text())
+    del content["config"]["threat"]["repeats"]
+    content["hash"] = config_hash(content["config"])
+    (tmp_path / "old" / "run.json").write_text(json.dumps(content))
+    state = load_checkpoint(tmp_path / "old" / "checkpoint.safetensors")
+    save_checkpoint(tmp_path / "old" / "checkpoint.safetensors", state | {"hash": content["hash"]})
+    assert run(config, tmp_path / "old").without_times() == whole.without_times()
+    with pytest.raises(ValueError, match="which holds another"):
+        run(replace(config, seed=5), tmp_path / "old")

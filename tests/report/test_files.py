@@ -23,7 +23,8 @@ def test_every_file_is_there(report: Path) -> None:
     figures = [f"table-a-{i}-{view.kind}" for i, view in enumerate(views(), start=1) if view.kind != "accuracy-table"] + [
         "other-runs-2-curves"
     ]
-    expected = {"index.html", "report.md", "tables/table-a.md", "tables/table-a.tex"}
+    tables = ["table-a", "table-a-4-measured-1", "other-runs"]
+    expected = {"index.html", "report.md"} | {f"tables/{name}.{end}" for name in tables for end in ("md", "tex")}
     expected |= {f"figures/{name}.{end}" for name in figures for end in ("svg", "png", "pdf")}
     assert {name for name, _ in files(report)} == expected
 

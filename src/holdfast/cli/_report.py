@@ -63,4 +63,4 @@ def _notes(folder: Path | None) -> dict[str, str]:
         return {}
     if not folder.is_dir():
         raise failure("--notes", "be a folder", folder)
-    return {path.stem: path.read_text() for path in sorted(folder.glob("*.md"))}
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}

@@ -16,9 +16,11 @@ from holdfast.cli._execute import fetch_if_missing, parse_device
 from holdfast.cli._exit_codes import ExitCode, speaks_plainly
 from holdfast.cli._interrupts import interrupts
 from holdfast.cli.screens import SweepBoard, SweepLines, screen
+from holdfast.errors import MissingDataError, NewerRecordError
+from holdfast.lab.data import locate
 from holdfast.lab.recipes import Recipe, recipes
 from holdfast.lab.sweep import Audience, Tally, n_cores, sweep
-from holdfast.records import Study, write_study
+from holdfast.records import STUDY_SUFFIX, Study, read_study, write_study
 
 
 class SizeName(StrEnum):
@@ -81,11 +83,15 @@ def reproduce(
         views=plan.views,
         place=float(list(recipes).index(chosen.name)),
     )
-    if not offline:
-        with screen(quiet=quiet, json=False) as shown:
-            for config in {config.data: config for config in plan.configs}.values():
+    with screen(quiet=quiet, json=False) as shown:
+        for config in {config.data: config for config in plan.configs}.values():
+            if not offline:
                 fetch_if_missing(config, data_dir, shown)
-    write_study(folder, study)
+            elif locate(config.data, data_dir=data_dir) is None:
+                raise MissingDataError(
+                    f"{config.data} is not on this machine, and must be for --offline; get it by: holdfast data fetch {config.data}"
+                )
+    _keep(study, folder)
     with ExitStack() as stack:
         asked = stack.enter_context(interrupts())
         audience: Audience = SweepLines(quiet=quiet)
@@ -116,6 +122,21 @@ def _recipe(name: str, variant: VariantName) -> Recipe:
     return recipes[name]
 
 
+def _keep(study: Study, folder: Path) -> None:
+    """Write the study, unless one with more seeds is there: its report must not lose them."""
+    path = folder / f"{study.name}{STUDY_SUFFIX}"
+    try:
+        known = read_study(path)
+    except FileNotFoundError:
+        known = study
+    except NewerRecordError:
+        raise
+    except ValueError:  # damaged
+        known = study
+    if not known.references > study.references:
+        write_study(folder, study)
+
+
 def _command(recipe: Recipe, variant: VariantName, size: SizeName, seeds: int | None) -> tuple[str, ...]:
     """What to type for the same study, without what is of one machine alone."""
     words = ["holdfast", "reproduce", recipe.name, "--size", size.value]
@@ -127,8 +148,10 @@ def _tell(tally: Tally, folder: Path) -> None:
     """What came of it, and what to do next."""
     for sentence in tally.failures:
         error_console().print(f"Failed: {sentence}", style="red", soft_wrap=True)
-    ended = f"{tally.n_ended} of {tally.n_runs} runs have ended" if tally.n_runs else "All was measured"
-    ended += f", {len(tally.failures)} failed" if tally.failures else ""
+    words = [f"{tally.n_measured} of {tally.n_measurements} measurements are there"] if tally.n_measurements else []
+    words += [f"{tally.n_ended} of {tally.n_runs} runs have ended"] if tally.n_runs else []
+    words += [f"{len(tally.failures)} failed"] if tally.failures else []
+    ended = ", ".join(words)
     if tally.was_stopped:
         typer.echo(f"{ended}. Stopped; the same command goes on from here.", err=True)
     else:

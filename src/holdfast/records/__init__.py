@@ -1,6 +1,7 @@
 """What is on disk: the records of runs, append-only, their checkpoints and summaries, measurements, and the studies that they belong to."""
 
 from holdfast.records._checkpoint import load_checkpoint, save_checkpoint
+from holdfast.records._files import write_atomically
 from holdfast.records._machine import machine, versions
 from holdfast.records._measurement import MEASUREMENT_SUFFIX, MeasurementRecord, read_measurement, write_measurement
 from holdfast.records._reading import Record, is_record, read_record
@@ -29,6 +30,7 @@ __all__ = [
     "read_study",
     "save_checkpoint",
     "versions",
+    "write_atomically",
     "write_measurement",
     "write_study",
 ]

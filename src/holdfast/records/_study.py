@@ -1,9 +1,10 @@
 """A study: which runs and measurements a table or figure is made of, and how they are shown."""
 
 import json
+import math
 import os
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Union, final, get_args, get_origin, get_type_hints
@@ -53,6 +54,11 @@ class Study:
     command: tuple[str, ...]
     views: tuple[View, ...]
     place: float = 0.0
+
+    @property
+    def references(self) -> frozenset[str]:
+        """The hashes of all runs and measurements that the views refer to."""
+        return frozenset(_references(self.views))
 
     def to_json(self) -> dict[str, Any]:
         """A mapping of plain values."""
@@ -130,7 +136,7 @@ def _build(kind: Any, data: object, name: str) -> object:
     if origin in (Union, types.UnionType):
         (inner,) = [argument for argument in arguments if argument is not type(None)]
         return None if data is None else _build(inner, data, name)
-    if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
+    if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool) and math.isfinite(data):
         return float(data)
     if kind is str and isinstance(data, str):
         return data
@@ -146,6 +152,25 @@ def _build_fields(kind: type, data: object, name: str) -> object:
         return kind(**{key: _build(hints[key], value, key) for key, value in data.items()})
     except TypeError as error:
         raise failure(name, "have all that it needs", error) from error
+
+
+def _references(node: object) -> Iterator[str]:
+    """What stands under `runs`, `run` or `measurement`, at any depth."""
+    if isinstance(node, tuple):
+        for value in node:
+            yield from _references(value)
+    elif is_dataclass(node):
+        for entry in fields(node):
+            value = getattr(node, entry.name)
+            yield from _texts(value) if entry.name in ("runs", "run", "measurement") else _references(value)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str) and value:  # a cell that holds a text refers to nothing
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _texts(part)
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Summaries: a run in a few kilobytes, with all that a report shows."""
+"""Summaries: a run in some twenty kilobytes, with all that a report shows."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,6 +8,7 @@ from typing import Any, Final, final
 from holdfast._checks import failure
 from holdfast.errors import NewerRecordError
 from holdfast.records._reading import Record
+from holdfast.records._summary_form import check_form
 from holdfast.records._writing import config_hash
 
 SUMMARY_FORMAT: Final = "holdfast summary"
@@ -63,26 +64,30 @@ class Summary:
 
     @property
     def seconds_per_step(self) -> float:
-        """The median time of a step, evaluations apart."""
-        return float(sum(seconds for part, seconds in self.content["seconds"].items() if part != "evaluation"))
+        """What a step takes: the sum of the medians of its parts, without evaluations and what the attackers do."""
+        return float(sum(seconds for part, seconds in self.content["seconds"].items() if part not in ("attack", "evaluation")))
 
     @staticmethod
     def of(record: Record) -> "Summary":
-        """The summary of a record."""
+        """The summary of a record.
+
+        Raises:
+            ValueError: if the record holds what no run writes.
+        """
         run = record.run
         kept = {key: run.get(key) for key in ("hash", "config", "started", "versions", "machine", "command")}
-        return Summary(
-            {"format": SUMMARY_FORMAT, "version": SUMMARY_VERSION}
-            | kept
-            | {
-                "end": record.end,
-                "n_steps": record.n_steps,
+        content = {"format": SUMMARY_FORMAT, "version": SUMMARY_VERSION} | kept | {"end": record.end, "n_steps": record.n_steps}
+        try:
+            content |= {
                 "evaluations": _evaluations(record.entries),
                 "series": _series(record.entries),
                 "seconds": _seconds(record.entries),
                 "rows": _rows(record.entries),
             }
-        )
+        except (TypeError, AttributeError) as error:
+            raise failure("record", "hold numbers where a run writes some", f"{record.folder} ({error})") from error
+        check_form(content)
+        return Summary(content)
 
     @staticmethod
     def from_json(data: object) -> "Summary":
@@ -98,11 +103,11 @@ class Summary:
             raise NewerRecordError(
                 f"`summary` must be of version {SUMMARY_VERSION} or older, got {data['version']}; update holdfast."
             )
-        for key, kind in (("config", dict), ("evaluations", list), ("series", dict), ("seconds", dict), ("rows", dict)):
-            if not isinstance(data.get(key), kind):
-                raise failure("summary", f"have {key!r}", sorted(data))
+        if not isinstance(data.get("config"), dict):
+            raise failure("summary", "have a configuration", sorted(data))
         if data.get("hash") != config_hash(data["config"]):
             raise failure("summary", "be as it was written", "a configuration that does not have its hash")
+        check_form(data)
         return Summary(data)
 
 
@@ -140,6 +145,8 @@ def _rows(entries: list[dict[str, Any]]) -> dict[str, Any]:
     every = -(-len(shown) // MOST_POINTS) or 1
     shown = shown[every - 1 :: every]
     weights = [[_rounded(weight, 3) for weight in entry["weights"]] for entry in shown if "weights" in entry]
+    if len(weights) < len(shown):  # of a rule that has none
+        weights = []
     return {
         "step": [entry["step"] for entry in shown],
         "weights": weights or None,

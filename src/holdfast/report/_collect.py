@@ -17,7 +17,7 @@ from holdfast.records import (
     read_study,
 )
 from holdfast.report._collection import Collection
-from holdfast.report._compact import COMPACT_SUFFIX, read_compact, whole
+from holdfast.report._compact import COMPACT_SUFFIX, read_compact
 from holdfast.report._shelf import Shelf
 
 
@@ -69,7 +69,7 @@ def _places(path: Path, shelf: Shelf) -> list[Path]:
 def _read(place: Path, shelf: Shelf, *, is_expected: bool) -> None:
     try:
         if place.is_dir():
-            shelf.add_run(str(place), whole(Summary.of(read_record(place))))
+            shelf.add_run(str(place), Summary.of(read_record(place)))
         elif place.name.endswith(STUDY_SUFFIX):
             shelf.add_study(str(place), read_study(place))
         elif place.name.endswith(MEASUREMENT_SUFFIX):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast._checks import failure
-from holdfast.records import MeasurementRecord, Study, Summary
+from holdfast.records import MeasurementRecord, Study, Summary, write_atomically
 from holdfast.report._collection import Collection
 from holdfast.report._shelf import Shelf
 from holdfast.report._words import counted
@@ -24,7 +24,8 @@ def write_compact(found: Collection, path: str | os.PathLike[str]) -> Path:
     items += [found.runs[key].content for key in sorted(found.runs)]
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(item, separators=(",", ":")) + "\n" for item in items), encoding="utf-8", newline="\n")
+    text = "".join(json.dumps(item, separators=(",", ":")) + "\n" for item in items)
+    write_atomically(path, lambda new: new.write_text(text, encoding="utf-8", newline="\n"))
     return path
 
 
@@ -33,7 +34,7 @@ def read_compact(path: Path, shelf: Shelf, *, is_expected: bool) -> None:
     add: dict[str, Callable[[str, object], None]] = {
         "holdfast study": lambda place, data: shelf.add_study(place, Study.from_json(data)),
         "holdfast measurement": lambda place, data: shelf.add_measurement(place, MeasurementRecord.from_json(data)),
-        "holdfast summary": lambda place, data: shelf.add_run(place, whole(Summary.from_json(data))),
+        "holdfast summary": lambda place, data: shelf.add_run(place, Summary.from_json(data)),
     }
     is_ours, bad = False, []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -51,23 +52,3 @@ def read_compact(path: Path, shelf: Shelf, *, is_expected: bool) -> None:
         shelf.problems.append(f"{path}: {bad[0]}{more} could not be read.")
     elif is_expected and not is_ours:
         shelf.problems.append(f"{path} is no compact file of holdfast.")
-
-
-def whole(run: Summary) -> Summary:
-    """The same summary, if all is there that a report looks at.
-
-    Raises:
-        ValueError: if it is not.
-    """
-    try:
-        content = run.content
-        figures = [entry[key] for entry in content["evaluations"] for key in ("step", "accuracy")]
-        figures += [value for values in content["series"].values() for value in values if value is not None]
-        _ = run.has_diverged, sum([*figures, *content["seconds"].values(), content["n_steps"]])  # which refuses what is no number
-        lengths = {len(values) for values in content["series"].values()}
-        n_shown = {len(content["rows"][key]) for key in ("step", "bad", "rejected")}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise failure("summary", "be whole", f"{type(error).__name__}: {error}") from error
-    if len(lengths) > 1 or len(n_shown) > 1:
-        raise failure("summary", "have series of one length", sorted(lengths | n_shown))
-    return run

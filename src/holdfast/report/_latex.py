@@ -1,6 +1,7 @@
 """Tables for LaTeX, with the rules of booktabs."""
 
 from holdfast.report._accuracy_table import Cell, Grid
+from holdfast.report.figures import DataTable
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -11,6 +12,9 @@ _ESCAPES = {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
     "±": r"$\pm$",
+    "Ω": r"$\Omega$",
+    "√": r"$\surd$",
+    "ξ": r"$\xi$",
     "—": "---",
     "[": "{[}",  # at the start of a line it would be taken for an argument of the line before
     "]": "{]}",
@@ -28,8 +32,12 @@ def latex(text: str) -> str:
     return "".join(_ESCAPES.get(char, char) for char in " ".join(text.split()))
 
 
-def latex_table(grid: Grid) -> str:
-    """A `tabular`, in need of the package booktabs; the paper's figures have columns of their own."""
+def latex_table(table: Grid | DataTable) -> str:
+    """A `tabular`, in need of the package booktabs: accuracies, where the paper's have columns of their own, or figures as words."""
+    return _accuracies(table) if isinstance(table, Grid) else _words(table)
+
+
+def _accuracies(grid: Grid) -> str:
     kinds = "".join("rr" if has_paper else "r" for _, has_paper in grid.columns)
     lines = [
         f"% {' '.join(grid.title.split())}",
@@ -47,6 +55,14 @@ def latex_table(grid: Grid) -> str:
         for label, cells in rows:
             shown = [part for cell, (_, has_paper) in zip(cells, grid.columns, strict=True) for part in _cell(cell, has_paper)]
             lines.append(" & ".join([latex(label), *shown]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _words(table: DataTable) -> str:
+    kinds = "".join("l" if i in table.texts else "r" for i in range(len(table.columns)))
+    lines = [f"% {' '.join(table.caption.split())}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"]
+    lines += [" & ".join(map(latex, table.columns)) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(latex, row)) + r" \\" for row in table.rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

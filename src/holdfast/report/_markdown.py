@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from holdfast.report._accuracy_table import EMPTY, EMPTY_WORDS, Cell, Grid
 from holdfast.report._prose import Span, paragraphs
+from holdfast.report.figures import DataTable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>-])")
 
@@ -51,8 +52,12 @@ def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: 
     return "\n".join(f"| {' | '.join(row)} |" for row in [columns, aligned, *rows]) + "\n"
 
 
-def markdown_table(grid: Grid) -> str:
-    """The paper's figures stand in brackets behind our own."""
+def markdown_table(table: Grid | DataTable) -> str:
+    """Accuracies, with the paper's figures in brackets behind our own, or figures as words."""
+    return _accuracies(table) if isinstance(table, Grid) else _words(table)
+
+
+def _accuracies(grid: Grid) -> str:
     columns = ["", *(markdown(name) for name, _ in grid.columns)]
     rows: list[list[str]] = []
     for group, lines in grid.groups:
@@ -60,6 +65,10 @@ def markdown_table(grid: Grid) -> str:
             rows.append([f"**{markdown(group)}**", *("" for _ in grid.columns)])
         rows += [[markdown(label), *map(_cell, cells)] for label, cells in lines]
     return markdown_rows(columns, rows)
+
+
+def _words(table: DataTable) -> str:
+    return markdown_rows([*map(markdown, table.columns)], [[*map(markdown, row)] for row in table.rows], table.texts)
 
 
 def _cell(cell: Cell) -> str:

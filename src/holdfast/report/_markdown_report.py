@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.report._accuracy_table import Grid
 from holdfast.report._collection import Collection
-from holdfast.report._markdown import code, markdown, markdown_note, markdown_rows, markdown_table
+from holdfast.report._markdown import code, markdown, markdown_note, markdown_table
 from holdfast.report._sections import Item, Section
 from holdfast.report.figures import DataTable
 
@@ -33,7 +33,7 @@ def _section(section: Section, figure_path: str) -> list[str]:
 
 def _item(section: Section, item: Item, figure_path: str) -> list[str]:
     if isinstance(item, DataTable):
-        return [f"### {markdown(item.caption)}", _data_table(item)]
+        return [f"### {markdown(item.caption)}", markdown_table(item)]
     blocks = [f"### {markdown(item.title)}", markdown(item.note)]
     if isinstance(item, Grid):
         return [*blocks, markdown_table(item)]
@@ -41,9 +41,5 @@ def _item(section: Section, item: Item, figure_path: str) -> list[str]:
         blocks.append(f"![{markdown(item.title)}]({figure_path.format(section.stem(item))})")
     blocks += [markdown(remark) for remark in item.remarks]
     for table in item.tables:
-        blocks += [f"**{markdown(table.caption)}**" if item.panels else "", _data_table(table)]
+        blocks += [f"**{markdown(table.caption)}**" if item.panels else "", markdown_table(table)]
     return blocks
-
-
-def _data_table(table: DataTable) -> str:
-    return markdown_rows([*map(markdown, table.columns)], [[*map(markdown, row)] for row in table.rows], table.texts)

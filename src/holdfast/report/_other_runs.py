@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from holdfast.records import Summary
 from holdfast.records.views import CurvePanel, Curves, Line
 from holdfast.report._collection import Collection
-from holdfast.report._provenance import references
 from holdfast.report._rule_names import names_of, share_of
 from holdfast.report._words import ending, percent
 from holdfast.report.figures import DataTable, accuracy_in_percent
@@ -13,7 +12,7 @@ from holdfast.report.figures import DataTable, accuracy_in_percent
 
 def other_runs(found: Collection) -> list[Summary]:
     """Those that no study refers to, ordered by what they are."""
-    known = {key for study in found.studies for key in references(study)}
+    known = {key for study in found.studies for key in study.references}
     runs = [run for key, run in found.runs.items() if key not in known]
     table = other_table(runs)
     return [run for _, run in sorted(zip(table.rows, runs, strict=True), key=lambda pair: (pair[0], pair[1].hash))]

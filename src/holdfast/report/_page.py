@@ -28,6 +28,7 @@ def page(found: Collection, sections: Sequence[Section], looks: Mapping[str, Loo
     script = (PARTS / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html.j2").render(
         policy=_policy(script),
+        title=sections[0].title if len(sections) == 1 else "Report",
         script=script,
         style=(PARTS / "page.css").read_text(encoding="utf-8"),
         colors={name: dict(zip(("light", "dark"), pair, strict=True)) for name, pair in COLORS.items()},

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, final
 
 from holdfast.records import MeasurementRecord, Study, Summary
@@ -24,14 +24,9 @@ class Provenance:
     commands: tuple[str, ...]
 
 
-def references(study: Study) -> tuple[str, ...]:
-    """The hashes of the runs and measurements that a study shows, each once."""
-    return tuple(dict.fromkeys(_hashes(study.views)))
-
-
 def provenance(study: Study, found: Collection) -> Provenance:
     """Of the runs and measurements of a study that are there."""
-    wanted = references(study)
+    wanted = sorted(study.references)
     runs = [found.runs[key] for key in wanted if key in found.runs]
     measurements = [found.measurements[key] for key in wanted if key in found.measurements]
     return _provenance(runs, measurements, len(wanted))
@@ -78,22 +73,3 @@ def _machine(machine: Any) -> str:
 
 def _distinct(texts: Iterable[str]) -> str:
     return "; ".join(sorted({text for text in texts if text}))
-
-
-def _hashes(node: Any) -> list[str]:
-    """What stands under `runs`, `run` or `measurement`, at any depth."""
-    if isinstance(node, tuple):
-        return [found for value in node for found in _hashes(value)]
-    if not is_dataclass(node):
-        return []
-    found = []
-    for field in fields(node):
-        value = getattr(node, field.name)
-        found += _texts(value) if field.name in ("runs", "run", "measurement") else _hashes(value)
-    return found
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value] if value else []  # a cell that holds a text refers to nothing
-    return [text for part in value for text in _texts(part)]

@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
 from holdfast.records import Study
-from holdfast.records.views import AccuracyTable
+from holdfast.records.views import AccuracyTable, View
 from holdfast.report._accuracy_table import Grid, grid
 from holdfast.report._collection import Collection
 from holdfast.report._other_runs import other_curves, other_runs, other_table
@@ -50,6 +50,14 @@ class Section:
         is_first = next(other for other in self.items if isinstance(other, type(item))) is item
         return self.slug if is_first else f"{self.slug}-{place}"
 
+    def tables(self) -> Iterator[tuple[str, Grid | DataTable]]:
+        """All tables that have files, with the names of these, without their ending."""
+        for item in self.items:
+            if isinstance(item, Chart):
+                yield from ((f"{self.stem(item)}-{i}", table) for i, table in enumerate(item.tables, start=1))
+            else:
+                yield self.stem(item), item
+
 
 def sections(found: Collection, notes: Mapping[str, str]) -> tuple[Section, ...]:
     """The studies, and the runs that belong to none."""
@@ -78,9 +86,17 @@ def _study(study: Study, slug: str, found: Collection, note: str) -> Section:
         about=study.about,
         command=shlex.join(study.command),
         note=note,
-        items=tuple(grid(view, found) if isinstance(view, AccuracyTable) else chart(view, found) for view in study.views),
+        items=tuple(_item(view, found) for view in study.views),
         provenance=provenance(study, found),
     )
+
+
+def _item(view: View, found: Collection) -> Item:
+    """A table or a figure; one that a measurement's values do not fit is told in its place, and the others are made."""
+    try:
+        return grid(view, found) if isinstance(view, AccuracyTable) else chart(view, found)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        return Chart(kind=view.kind, title=view.title, remarks=(f"This could not be shown ({type(error).__name__}: {error}).",))
 
 
 def _slugs(names: Iterable[str]) -> list[str]:

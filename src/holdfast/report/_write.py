@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast._checks import failure
-from holdfast.report._accuracy_table import Grid
 from holdfast.report._collection import Collection
 from holdfast.report._latex import latex_table
 from holdfast.report._looks import looks_of
@@ -46,10 +45,10 @@ def write_report(
     looks = looks_of(chart.labels for _, chart in charts)
     for section, chart in charts:
         export(chart, looks, folder / FIGURES / section.stem(chart), formats)
-    tables = [(section, item) for section in made for item in section.items if isinstance(item, Grid)]
-    for section, table in tables:
-        _write(folder / TABLES / f"{section.stem(table)}.md", markdown_table(table))
-        _write(folder / TABLES / f"{section.stem(table)}.tex", latex_table(table))
+    for section in made:
+        for stem, table in section.tables():
+            _write(folder / TABLES / f"{stem}.md", markdown_table(table))
+            _write(folder / TABLES / f"{stem}.tex", latex_table(table))
     _write(folder / "report.md", markdown_report(found, made, f"{FIGURES}/{{}}.{formats[0]}"))
     return _write(folder / "index.html", page(found, made, looks, formats))
 

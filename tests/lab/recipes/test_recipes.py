@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields, is_dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.lab.partitions import Shards, Shuffled
 from holdfast.lab.recipes import Plan, Size, Variant, recipes
 from holdfast.lab.recipes.measurements import measurements
 from holdfast.lab.schedules import Cosine, CosineRestarts, Exponential
+from holdfast.lab.training import run
 from holdfast.memory import MeanMemory, RobustMemory, RowMemory
 from holdfast.records import Study, config_hash
 from holdfast.records.views import AccuracyTable, PaperCell
@@ -73,13 +75,17 @@ def test_quick_is_long_enough_and_says_its_steps(name: str, variant: Variant, si
             assert config.row_size == 16
             assert getattr(config.optimizer, "momentum", 0.9) == 0.9
         if size != "smoke":
-            assert f"{config.n_steps:,} steps" in plan_of(name, variant, size).about
+            assert f"{config.n_steps:,} steps" in plan_of(name, variant, size, 1).about
         assert (config.data == "fashion-mnist-slice") == (size == "smoke")
 
 
 def test_one_seed_is_everywhere_before_the_next_begins() -> None:
     configs = plan_of("table2", "paper", "quick", 3).configs
-    assert [config.seed for config in configs] == [0] * 66 + [1] * 66 + [2] * 66
+    assert [config.seed for config in configs[:55]] == [0] * 55
+    urgent = configs[55:105]
+    assert [config.seed for config in urgent] == [1] * 25 + [2] * 25
+    assert {format_threat(config.threat) for config in urgent} == {"none", "scaled-flip", "additive-noise"}
+    assert all("covariance" in format_rule(config.aggregator, config.selector, config.memory) for config in configs[165:])
     names = [format_threat(config.threat) for config in configs[:55]]
     assert list(dict.fromkeys(names)) == [
         "none",
@@ -182,3 +188,19 @@ def test_variants_have_no_run_in_common() -> None:
             {hash_of(config) for config in plan_of(name, variant, "quick").configs} for variant in ("paper", "published")
         )
         assert not paper & published
+
+
+@pytest.mark.usefixtures("few_images")
+@pytest.mark.parametrize("variant", ["paper", "published"])
+@pytest.mark.parametrize("name", ["table2", "table4", "tiny-model"])
+def test_smoke_sizes_run_to_their_end(name: str, variant: Variant, tmp_path: Path) -> None:
+    for config in plan_of(name, variant, "smoke", 1).configs:
+        record = run(config, tmp_path / hash_of(config))
+        assert record.end is not None
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_restarts_do_not_come_just_before_the_end(size: Size) -> None:
+    config = plan_of("table4", "paper", size, 1).configs[0]
+    n_epochs = config.n_steps * config.batch_size / 50_000
+    assert config.schedule.factor((config.n_steps - 1) * config.batch_size / 50_000, n_epochs) < 0.05

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.lab.config import Config, hash_of, run_name
 from holdfast.lab.recipes import Plan
-from holdfast.lab.recipes.measurements import Measurement, ToyMedian
+from holdfast.lab.recipes.measurements import Measurement, ToyMedian, measurements
 from holdfast.lab.sweep import Audience, n_cores, sweep
 from holdfast.lab.training import run
 from holdfast.records import Record, read_measurement, read_record
@@ -40,6 +40,10 @@ class Diary(Audience):
 
     def measured(self, measurement: Measurement, *, is_new: bool) -> None:
         self.events.append(("measured", is_new))
+
+    def not_measured(self, measurement: Measurement, reason: str) -> None:
+        self.events.append(("not measured", measurement))
+        self.reasons.append(reason)
 
     def known(self, config: Config, record: Record) -> None:
         self.events.append(("known", hash_of(config)))
@@ -172,6 +176,54 @@ def test_a_damaged_measurement_is_made_again(tmp_path: Path) -> None:
     assert read_measurement(path).result == whole
 
 
+class Broken(Measurement):
+    """Fails in a way that nobody expected."""
+
+    name = "broken"
+
+    def measure(self) -> dict[str, Any]:
+        raise RuntimeError("no luck")
+
+
+def test_a_measurement_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurements, "to_json", lambda one: {"name": one.name, "n": getattr(one, "n", 0)})
+    newer = ToyMedian(bad_fraction=0.1, n=7)
+    sweep(plan_of([], newer), tmp_path, Diary(), n_workers=1)
+    (path,) = tmp_path.iterdir()
+    text = path.read_text().replace('"version": 1', '"version": 9')
+    path.write_text(text)
+    diary = Diary()
+    tally = sweep(plan_of([], Broken(), newer, ToyMedian(bad_fraction=0.1, n_draws=2)), tmp_path, diary, n_workers=1)
+    assert (tally.n_measured, tally.n_measurements) == (1, 3)
+    assert diary.count("not measured") == 2
+    assert tally.failures[0] == "broken: RuntimeError: no luck"
+    assert "update holdfast" in tally.failures[1]
+    assert path.read_text() == text
+
+
+def test_ctrl_c_before_the_first_step_is_a_stop_and_no_failure(tmp_path: Path) -> None:
+    """It reaches the workers, too, while they are still importing."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    where = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "runs"), "deaf"],
+        env=where,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(
+        lambda: bool(
+            subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, check=False).stdout
+        )
+    )
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert "KeyboardInterrupt" not in error
+    assert process.returncode == 0
+
+
 def test_a_stop_before_the_first_measurement(tmp_path: Path) -> None:
     tally = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1)), tmp_path, Diary(), n_workers=1, stop=lambda: True)
     assert tally.was_stopped
@@ -185,12 +237,17 @@ def test_workers_share_the_cores(tmp_path: Path) -> None:
 
 
 PROGRAM = """
+import signal
 import sys
 from holdfast.lab.sweep import sweep
 from tests.lab.sweep.test_sweep import LONG, Diary, plan_of
 
 if __name__ == "__main__":
-    sweep(plan_of(LONG[:2]), sys.argv[1], Diary(), n_workers=2)
+    asked = []
+    if sys.argv[2:]:
+        signal.signal(signal.SIGINT, lambda *_: asked.append(True))
+    tally = sweep(plan_of(LONG[:2]), sys.argv[1], Diary(), n_workers=2, stop=lambda: bool(asked))
+    sys.exit(len(tally.failures))
 """
 
 

@@ -53,6 +53,10 @@ class SweepBoard(Audience):
     def measured(self, measurement: Measurement, *, is_new: bool) -> None:
         self._n_measured += 1
 
+    def not_measured(self, measurement: Measurement, reason: str) -> None:
+        self._n_failed += 1
+        self._latest.append(Text.assemble((f"failed: {reason}", "red"), f"  {measurement.name}"))
+
     def known(self, config: Config, record: Record) -> None:
         self._progress.end(None, config)
 
@@ -64,7 +68,10 @@ class SweepBoard(Audience):
         self._in_hand[worker][2].update(entry)
 
     def ended(self, worker: int, config: Config, record: Record) -> None:
-        self._close(worker, config, result_of(record), "green" if record.end and record.end["end"] == "finished" else "yellow")
+        if record.end is None:  # the whole sweep stops
+            self._in_hand.pop(worker)
+        else:
+            self._close(worker, config, result_of(record), "green" if record.end["end"] == "finished" else "yellow")
 
     def failed(self, worker: int, config: Config, reason: str) -> None:
         self._n_failed += 1

@@ -7,7 +7,7 @@ import typer
 
 from holdfast.cli._summary import duration, percent
 from holdfast.cli.screens._sweep_progress import SweepProgress
-from holdfast.lab.config import Config
+from holdfast.lab.config import Config, run_name
 from holdfast.lab.recipes.measurements import Measurement
 from holdfast.lab.sweep import Audience
 from holdfast.records import Record
@@ -33,6 +33,9 @@ class SweepLines(Audience):
     def measured(self, measurement: Measurement, *, is_new: bool) -> None:
         self._say(f"measured {measurement.name}" if is_new else f"known already: {measurement.name}")
 
+    def not_measured(self, measurement: Measurement, reason: str) -> None:
+        typer.echo(f"{measurement.name} failed: {reason}", err=True)
+
     def known(self, config: Config, record: Record) -> None:
         self._progress.end(None, config)
         self._n_known += 1
@@ -47,12 +50,15 @@ class SweepLines(Audience):
         self._progress.step(worker, entry["step"])
 
     def ended(self, worker: int, config: Config, record: Record) -> None:
+        if record.end is None:
+            self._say(f"{record.folder.name}: {result_of(record)}")
+            return
         self._progress.end(worker, config)
         self._say(f"{self._place()} {record.folder.name}: {result_of(record)} ({self._time(worker)})")
 
     def failed(self, worker: int, config: Config, reason: str) -> None:
         self._progress.end(worker, config)
-        typer.echo(f"{self._place()} failed: {reason}", err=True)
+        typer.echo(f"{self._place()} {run_name(config)} failed: {reason}", err=True)
 
     def _place(self) -> str:
         return f"[{self._progress.n_done}/{self._progress.n_runs}]"

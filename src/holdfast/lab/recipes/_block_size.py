@@ -16,6 +16,11 @@ FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 SEEDS: dict[Size, int] = {"smoke": 1, "quick": 1, "full": 5}
 
+MEMORY: dict[Variant, str] = {
+    "paper": "BGmD with the robust memory; no row is bad.",
+    "published": "BGmD as published, with a memory for each row; no row is bad.",
+}
+
 Runs = Mapping[float, tuple[Config, ...]]
 
 
@@ -30,7 +35,7 @@ def choice_of_k(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     )
     return Plan(
         title="Choice of k and the role of memory",
-        about=describe(base),
+        about=f"{describe(base)} {MEMORY[variant]}",
         configs=tuple(order),
         views=(
             Points(
@@ -60,7 +65,7 @@ def residual(model: str, title: str, variant: Variant, size: Size, seeds: Seeds)
 
     return Plan(
         title=f"Relative residual, accuracy and loss over k: {title}",
-        about=describe(base),
+        about=f"{describe(base)} {MEMORY[variant]}",
         configs=tuple(runs[fraction][i] for i in range(len(seeds)) for fraction in FRACTIONS),
         views=(
             curves("Relative residual, 1 - ξ", "residual"),

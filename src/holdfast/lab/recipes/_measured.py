@@ -39,11 +39,11 @@ METHODS = {
 """The methods of Table 1: the rule here, and the breakdown point there. What the paper says of BGmD, it says of its Algorithm 1."""
 
 MORE_RULES = {
-    "trimmed mean": "trimmed-mean(n_bad={n_bad})",
-    "Krum": "krum(n_bad={n_bad})",
+    "trimmed mean, told {n_bad}": "trimmed-mean(n_bad={n_bad})",
+    "Krum, told {n_bad}": "krum(n_bad={n_bad})",
     "covariance filter": "covariance-filter",
 }
-"""Beside them, those that one may have instead."""
+"""Beside them, those that one may have instead; some must be told how many rows are bad."""
 
 ONCE: dict[Size, int] = {"smoke": 1, "quick": 1, "full": 1}
 
@@ -112,13 +112,13 @@ def table1(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     over_n = {(label, n): RuleTime(rule=rule, n=n, d=fixed_d) for label, rule in rules.items() for n in ns}
     over_d = {(label, d): RuleTime(rule=rule, n=fixed_n, d=d) for label, rule in rules.items() for d in ds}
     n, d = (10, 100) if size == "smoke" else (20, 1000)
-    others = {label: text.format(n_bad=(n - 3) // 2) for label, text in MORE_RULES.items()}
+    others = {label.format(n_bad=(n - 3) // 2): text.format(n_bad=(n - 3) // 2) for label, text in MORE_RULES.items()}
     points = {label: BreakdownPoint(rule=rule, n=n, d=d, seed=seeds[0]) for label, rule in (rules | others).items()}
     shown = {label: paper for label, (_, paper) in METHODS.items()}
     return Plan(
         title="Table 1 measured: time over n and d, and breakdown points",
         about=f"Times on rows of noise around (1, ..., 1), the least of several; breakdown with {n} rows of {d:,} columns.",
-        measurements=tuple(dict.fromkeys([*over_n.values(), *over_d.values(), *points.values()])),
+        measurements=tuple(dict.fromkeys([*points.values(), *over_n.values(), *over_d.values()])),
         views=(
             Measured(
                 title="Time of a step",

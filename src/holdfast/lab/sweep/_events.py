@@ -22,6 +22,10 @@ class Audience(ABC):
         """A measurement is there."""
 
     @abstractmethod
+    def not_measured(self, measurement: Measurement, reason: str) -> None:
+        """A measurement could not be made; the others go on."""
+
+    @abstractmethod
     def known(self, config: Config, record: Record) -> None:
         """A run had ended before."""
 

@@ -10,10 +10,12 @@ from typing import final
 
 import torch
 
+from holdfast.errors import NewerRecordError
 from holdfast.lab.config import Config, config_to_json, hash_of, run_name
 from holdfast.lab.recipes import Plan
 from holdfast.lab.recipes.measurements import Measurement, measurements
 from holdfast.lab.sweep._events import Audience
+from holdfast.lab.sweep._worker import reason_of
 from holdfast.lab.sweep._workers import Workers
 from holdfast.records import (
     MEASUREMENT_SUFFIX,
@@ -31,8 +33,10 @@ from holdfast.records import (
 @final
 @dataclass
 class Tally:
-    """What became of a sweep: how many runs there are, ended and failed with their reasons, and whether it was stopped."""
+    """What became of a sweep: how many measurements and runs there are, made or ended, what failed and why, and whether it was stopped."""
 
+    n_measurements: int = 0
+    n_measured: int = 0
     n_runs: int = 0
     n_ended: int = 0
     failures: list[str] = field(default_factory=list)
@@ -63,17 +67,17 @@ def sweep(
         data_dir: where data sets may be, besides the usual places.
         device: where to compute.
         stop: asked every now and then; if it says True, all runs stop after their step, with a checkpoint.
-        command: what the user typed, for the records.
+        command: what makes the same, for the records.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tally = Tally(n_runs=len(plan.configs))
+    tally = Tally(n_measurements=len(plan.measurements), n_runs=len(plan.configs))
     audience.planned(len(plan.measurements), list(plan.configs))
     for measurement in plan.measurements:
         if stop():
             tally.was_stopped = True
             return tally
-        audience.measured(measurement, is_new=_measure(measurement, folder, command))
+        _measure(measurement, folder, command, audience, tally)
     missing = _missing(plan.configs, folder, audience, tally)
     if missing:
         options = {"data_dir": None if data_dir is None else os.fspath(data_dir), "device": str(device), "command": list(command)}
@@ -88,20 +92,33 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _measure(measurement: Measurement, folder: Path, command: Sequence[str]) -> bool:
-    """Measure, unless it was measured before; whether it was new."""
+def _measure(measurement: Measurement, folder: Path, command: Sequence[str], audience: Audience, tally: Tally) -> None:
+    """Measure, unless it was measured before."""
+    try:
+        is_new = _make_measurement(measurement, folder, command)
+    except Exception as error:  # whatever it is, the others shall be made
+        tally.failures.append(f"{measurement.name}: {reason_of(error)}")
+        audience.not_measured(measurement, reason_of(error))
+        return
+    tally.n_measured += 1
+    audience.measured(measurement, is_new=is_new)
+
+
+def _make_measurement(measurement: Measurement, folder: Path, command: Sequence[str]) -> bool:
+    """Whether there was need to."""
     config = measurements.to_json(measurement)
     path = folder / f"{measurement.name}-{config_hash(config)[:8]}{MEASUREMENT_SUFFIX}"
     if path.exists():
         try:
             read_measurement(path)
+        except NewerRecordError:
+            raise
         except ValueError:
             pass  # damaged: measured again
         else:
             return False
-    result = measurement.measure()
     where = {"versions": versions(), "machine": machine(torch.device("cpu")), "command": list(command)}
-    write_measurement(folder, measurement.name, config, result, **where)
+    write_measurement(folder, measurement.name, config, measurement.measure(), **where)
     return True
 
 
@@ -123,11 +140,13 @@ def _missing(configs: Sequence[Config], folder: Path, audience: Audience, tally:
 def _known_folders(folder: Path) -> dict[str, Path]:
     """The runs in the folder by their hash."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob(f"*/{RUN_FILE}"), reverse=True):  # of two the first in the order of names
+    for path in sorted(folder.rglob(RUN_FILE)):
         try:
-            found[str(json.loads(path.read_bytes())["hash"])] = path.parent
+            key = str(json.loads(path.read_bytes())["hash"])
         except (ValueError, TypeError, KeyError, OSError, RecursionError):
             continue  # of no use here; whoever makes a run of this name is told what is wrong
+        if key not in found or (_ended(found[key]) is None and _ended(path.parent) is not None):
+            found[key] = path.parent
     return found
 
 

@@ -1,7 +1,6 @@
 """A process that makes one run after the other."""
 
 import os
-import signal
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -18,8 +17,6 @@ PAUSE = 0.25
 
 def work(pipe: Connection, n_threads: int) -> None:
     """Make the runs that come through the pipe, and tell how they go, until None comes or the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the sweep says what to do
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(n_threads)
     try:
         while (job := pipe.recv()) is not None:
@@ -50,8 +47,12 @@ def _outcome(pipe: Connection, job: Mapping[str, Any]) -> dict[str, Any]:
         )
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise
-    except (OSError, ValueError) as error:
-        return {"failed": str(error)}
     except Exception as error:  # whatever it is, the other runs shall go on
-        return {"failed": " ".join(f"{type(error).__name__}: {error}".split())}
+        return {"failed": reason_of(error)}
     return {"done": os.fspath(job["folder"])}
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in one line."""
+    kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
+    return " ".join(f"{kind}{error}".split())

@@ -2,6 +2,8 @@
 
 import contextlib
 import multiprocessing
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -12,6 +14,19 @@ from holdfast.lab.sweep._worker import work
 
 PATIENCE = 0.2
 """Seconds to wait for news before whoever iterates may look around."""
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """A process that is started within ignores SIGINT from its first moment: Ctrl-C reaches every process of the terminal, and the sweep says what to do."""
+    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @final
@@ -27,6 +42,7 @@ class Workers:
         self._n_threads = n_threads
         self._context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self._busy: set[int] = set()
+        self._is_stopping = False
         self._processes: list[tuple[SpawnProcess, Connection]] = [self._start() for _ in range(n)]
 
     def __enter__(self) -> Self:
@@ -52,7 +68,8 @@ class Workers:
             self._processes[worker][1].send(job)
 
     def stop(self) -> None:
-        """Ask all to stop after the step they are at."""
+        """Ask all to stop after the step they are at; none is replaced from now on."""
+        self._is_stopping = True
         for number in sorted(self._busy):
             with contextlib.suppress(OSError):
                 self._processes[number][1].send(None)
@@ -67,7 +84,8 @@ class Workers:
                 message: dict[str, Any] = pipe.recv()
             except (EOFError, OSError):
                 message = {"failed": self._obituary(number)}
-                self._processes[number] = self._start()
+                if not self._is_stopping:
+                    self._processes[number] = self._start()
             if "entry" not in message:
                 self._busy.discard(number)
             yield number, message
@@ -75,7 +93,8 @@ class Workers:
     def _start(self) -> tuple[SpawnProcess, Connection]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=work, args=(theirs, self._n_threads), daemon=True)
-        process.start()
+        with _deaf_to_ctrl_c():
+            process.start()
         theirs.close()  # so that the worker's end is the only one, and its death is seen
         return process, ours
 

@@ -135,9 +135,17 @@ def _known(config: Config, folder: Path) -> Record | None:
     if not is_record(folder):
         return None
     known = read_record(folder)
-    if known.hash != hash_of(config):
+    if known.hash != hash_of(config) and not _is_older_form(known, config):
         raise failure("folder", "be new, or hold this very run", f"{folder}, which holds another (its hash is {known.hash[:8]})")
     return known
+
+
+def _is_older_form(known: Record, config: Config) -> bool:
+    """Whether the record is of the same configuration, from before some of its fields came into being."""
+    try:
+        return config_from_json(known.config) == config
+    except ValueError:
+        return False
 
 
 def _withdraw(folder: Path) -> None:
@@ -155,7 +163,7 @@ def _take_up(experiment: Experiment, folder: Path, journal: Journal) -> int:
         journal.cut(0)
         return 0
     state = load_checkpoint(path)
-    if state.get("hash") != hash_of(experiment.config):
+    if state.get("hash") not in (hash_of(experiment.config), read_record(folder).hash):
         raise failure("folder", "hold a checkpoint of this very run", f"another in {path}")
     journal.cut(state["n_bytes"])
     experiment.load_state_dict(state["experiment"])

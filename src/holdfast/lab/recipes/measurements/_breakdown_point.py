@@ -1,3 +1,4 @@
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -70,5 +71,8 @@ class BreakdownPoint(Measurement):
                 direction = rule(rows)
             except NonFiniteMemoryError:  # it went so far that no number tells
                 return FAR * self.n
-            worst = max(worst, float((direction - 1.0).abs().max()))
+            error = float((direction - 1.0).abs().max())
+            if not math.isfinite(error):
+                return FAR * self.n
+            worst = max(worst, error)
         return worst
