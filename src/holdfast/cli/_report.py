@@ -9,7 +9,6 @@ import typer
 from holdfast._checks import failure
 from holdfast.cli._console import error_console
 from holdfast.cli._exit_codes import speaks_plainly
-from holdfast.report import collect, write_compact, write_report
 
 
 class FigureFormat(StrEnum):
@@ -48,6 +47,12 @@ def report(
 
     The page works offline. What cannot be read is named and left out; the rest of the report is still made.
     """
+    from holdfast.report import (
+        collect,
+        write_compact,
+        write_report,
+    )  # not for every command: it takes a second, and more the first time
+
     found = collect(runs or [Path("runs")])
     page = write_report(found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=_notes(notes))
     if compact is not None:

@@ -39,7 +39,7 @@ def test_results_are_plain_values_and_descriptions_come_back(measurement: Measur
 
 
 def test_without_noise_all_rules_agree_and_with_it_the_geometric_median_is_best() -> None:
-    clean, bad = (ToyMedian(bad_fraction=share).measure() for share in (0.0, 0.45))
+    clean, bad = (ToyMedian(bad_fraction=share, n_draws=60).measure() for share in (0.0, 0.45))
     assert clean["bad"] == []
     assert (len(bad["good"]), len(bad["bad"])) == (55, 45)
     assert max(clean["errors"].values()) < 0.25  # 1 / sqrt(100) a coordinate, and the medians' inefficiency

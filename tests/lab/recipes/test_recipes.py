@@ -1,5 +1,6 @@
 """Every recipe, in every variant and size, is a plan that fits together."""
 
+import functools
 import json
 from dataclasses import fields, is_dataclass
 from itertools import product
@@ -26,6 +27,7 @@ CASES: list[tuple[str, Variant, Size]] = [
 every_case = pytest.mark.parametrize(("name", "variant", "size"), CASES, ids=["-".join(case) for case in CASES])
 
 
+@functools.cache
 def plan_of(name: str, variant: Variant, size: Size, n_seeds: int = 2) -> Plan:
     return recipes[name].plan(variant, size, range(n_seeds))
 
@@ -69,13 +71,14 @@ def test_plans_are_plain_values(name: str, variant: Variant, size: Size) -> None
 
 @every_case
 def test_quick_is_long_enough_and_says_its_steps(name: str, variant: Variant, size: Size) -> None:
-    for config in plan_of(name, variant, size, 1).configs:
+    plan = plan_of(name, variant, size, 1)
+    for config in plan.configs:
         if size == "quick":
             assert config.n_steps >= 600
             assert config.row_size == 16
             assert getattr(config.optimizer, "momentum", 0.9) == 0.9
         if size != "smoke":
-            assert f"{config.n_steps:,} steps" in plan_of(name, variant, size, 1).about
+            assert f"{config.n_steps:,} steps" in plan.about
         assert (config.data == "fashion-mnist-slice") == (size == "smoke")
 
 
@@ -191,8 +194,7 @@ def test_variants_have_no_run_in_common() -> None:
 
 
 @pytest.mark.usefixtures("few_images")
-@pytest.mark.parametrize("variant", ["paper", "published"])
-@pytest.mark.parametrize("name", ["table2", "table4", "tiny-model"])
+@pytest.mark.parametrize(("name", "variant"), [("table2", "published"), ("table4", "paper"), ("tiny-model", "published")])
 def test_smoke_sizes_run_to_their_end(name: str, variant: Variant, tmp_path: Path) -> None:
     for config in plan_of(name, variant, "smoke", 1).configs:
         record = run(config, tmp_path / hash_of(config))

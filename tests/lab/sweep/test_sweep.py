@@ -23,7 +23,7 @@ from holdfast.records import Record, read_measurement, read_record
 from tests.lab.cases import tiny
 
 SHORT = [tiny("mean", seed=seed) for seed in range(3)] + [tiny("bgmd", "scaled-flip", seed=7)]
-LONG = [replace(config, n_steps=400, evaluate_every=200) for config in SHORT]
+LONG = [replace(config, n_steps=250, evaluate_every=200) for config in SHORT]
 
 
 @dataclass
@@ -107,7 +107,7 @@ def test_a_stop_leaves_runs_that_go_on(tmp_path: Path) -> None:
     assert tally.was_stopped
     assert tally.n_ended == 0
     assert (diary.count("began"), diary.count("stopped")) == (2, 2)
-    assert all(0 < read_record(path).n_steps < 400 for path in (tmp_path / "runs").iterdir())
+    assert all(0 < read_record(path).n_steps < 250 for path in (tmp_path / "runs").iterdir())
     assert sweep(plan_of(LONG[:3]), tmp_path / "runs", Diary(), n_workers=2).n_ended == 3
     assert_all_there(tmp_path / "runs", LONG[:3], tmp_path)
 

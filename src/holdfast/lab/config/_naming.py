@@ -16,7 +16,7 @@ def run_name(config: Config) -> str:
 
     Example:
         >>> run_name(Config())
-        'fashion-mnist-slice-lenet-geometric-median-seed-0-aeae69ca'
+        'fashion-mnist-slice-lenet-geometric-median-seed-0-60027d14'
     """
     cast = config.threat.cast
     share = cast.bad_fraction if cast.n_bad is None else cast.n_bad

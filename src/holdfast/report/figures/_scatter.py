@@ -16,7 +16,7 @@ from holdfast.report.figures._ticks import set_scale
 
 Place = tuple[float, float]
 
-MARGIN = 0.6
+MARGIN = 2.5
 """How much more than the good cloud is seen on each side, in halves of its width."""
 
 
