@@ -135,7 +135,7 @@ def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         ({"format": "x"}, "written by holdfast"),
-        ({"result": 3}, "configuration and a result"),
+        ({"result": 3}, "have a result"),
         ({"config": {"n": 4}}, "does not have its hash"),
     ],
 )

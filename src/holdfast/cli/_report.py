@@ -47,11 +47,8 @@ def report(
 
     The page works offline. What cannot be read is named and left out; the rest of the report is still made.
     """
-    from holdfast.report import (
-        collect,
-        write_compact,
-        write_report,
-    )  # not for every command: it takes a second, and more the first time
+    # Not for every command: it takes a second, and more the first time.
+    from holdfast.report import collect, write_compact, write_report
 
     found = collect(runs or [Path("runs")])
     page = write_report(found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=_notes(notes))

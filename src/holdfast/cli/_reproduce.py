@@ -124,17 +124,14 @@ def _recipe(name: str, variant: VariantName) -> Recipe:
 
 def _keep(study: Study, folder: Path) -> None:
     """Write the study, unless one with more seeds is there: its report must not lose them."""
-    path = folder / f"{study.name}{STUDY_SUFFIX}"
     try:
-        known = read_study(path)
-    except FileNotFoundError:
-        known = study
+        if read_study(folder / f"{study.name}{STUDY_SUFFIX}").references > study.references:
+            return
     except NewerRecordError:
         raise
-    except ValueError:  # damaged
-        known = study
-    if not known.references > study.references:
-        write_study(folder, study)
+    except (FileNotFoundError, ValueError):
+        pass  # there is none, or it is damaged
+    write_study(folder, study)
 
 
 def _command(recipe: Recipe, variant: VariantName, size: SizeName, seeds: int | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from holdfast._checks import failure
-from holdfast.errors import NewerRecordError
+from holdfast.records._documents import check_config, check_document, read_json
 from holdfast.records._files import write_atomically
 from holdfast.records._writing import config_hash
 
@@ -54,16 +54,10 @@ class MeasurementRecord:
             NewerRecordError: if a later release wrote it.
             ValueError: if it is damaged.
         """
-        if not isinstance(data, dict) or data.get("format") != MEASUREMENT_FORMAT or not isinstance(data.get("version"), int):
-            raise failure("measurement", "be written by holdfast", type(data).__name__)
-        if data["version"] > MEASUREMENT_VERSION:
-            raise NewerRecordError(
-                f"`measurement` must be of version {MEASUREMENT_VERSION} or older, got {data['version']}; update holdfast."
-            )
-        if not isinstance(data.get("config"), dict) or not isinstance(data.get("result"), dict):
-            raise failure("measurement", "have a configuration and a result", sorted(data))
-        if data.get("hash") != config_hash(data["config"]):
-            raise failure("measurement", "be as it was written", "a configuration that does not have its hash")
+        data = check_document(data, "measurement", MEASUREMENT_FORMAT, MEASUREMENT_VERSION)
+        check_config(data, "measurement")
+        if not isinstance(data.get("result"), dict):
+            raise failure("measurement", "have a result", sorted(data))
         return MeasurementRecord(data)
 
 
@@ -94,8 +88,4 @@ def read_measurement(path: str | os.PathLike[str]) -> MeasurementRecord:
         NewerRecordError: if a later release wrote it.
         ValueError: if it is damaged.
     """
-    try:
-        data = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise failure("measurement", "be a whole file", f"{path} ({error})") from error
-    return MeasurementRecord.from_json(data)
+    return MeasurementRecord.from_json(read_json(path, "measurement"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, final, get_args, get_origin, get_type_hints
 
 from holdfast._checks import failure
-from holdfast.errors import NewerRecordError
+from holdfast.records._documents import check_document, read_json
 from holdfast.records._files import write_atomically
 from holdfast.records.views import (
     AccuracyTable,
@@ -74,12 +74,7 @@ class Study:
             NewerRecordError: if a later release wrote it.
             ValueError: if it is damaged.
         """
-        if not isinstance(data, Mapping) or data.get("format") != STUDY_FORMAT or not isinstance(data.get("version"), int):
-            raise failure("study", "be written by holdfast", _short(data))
-        if data["version"] > STUDY_VERSION:
-            raise NewerRecordError(
-                f"`study` must be of version {STUDY_VERSION} or older, got {data['version']}; update holdfast."
-            )
+        data = check_document(data, "study", STUDY_FORMAT, STUDY_VERSION)
         views = data.get("views")
         if not isinstance(views, list):
             raise failure("views", "be a list", _short(views))
@@ -105,11 +100,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         NewerRecordError: if a later release wrote it.
         ValueError: if it is damaged.
     """
-    try:
-        data = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise failure("study", "be a whole file", f"{path} ({error})") from error
-    return Study.from_json(data)
+    return Study.from_json(read_json(path, "study"))
 
 
 def _view(data: object) -> View:

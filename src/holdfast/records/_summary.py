@@ -6,10 +6,9 @@ from statistics import fmean, median
 from typing import Any, Final, final
 
 from holdfast._checks import failure
-from holdfast.errors import NewerRecordError
+from holdfast.records._documents import check_config, check_document
 from holdfast.records._reading import Record
 from holdfast.records._summary_form import check_form
-from holdfast.records._writing import config_hash
 
 SUMMARY_FORMAT: Final = "holdfast summary"
 SUMMARY_VERSION: Final = 1
@@ -97,16 +96,8 @@ class Summary:
             NewerRecordError: if a later release wrote it.
             ValueError: if it is damaged.
         """
-        if not isinstance(data, dict) or data.get("format") != SUMMARY_FORMAT or not isinstance(data.get("version"), int):
-            raise failure("summary", "be written by holdfast", type(data).__name__)
-        if data["version"] > SUMMARY_VERSION:
-            raise NewerRecordError(
-                f"`summary` must be of version {SUMMARY_VERSION} or older, got {data['version']}; update holdfast."
-            )
-        if not isinstance(data.get("config"), dict):
-            raise failure("summary", "have a configuration", sorted(data))
-        if data.get("hash") != config_hash(data["config"]):
-            raise failure("summary", "be as it was written", "a configuration that does not have its hash")
+        data = check_document(data, "summary", SUMMARY_FORMAT, SUMMARY_VERSION)
+        check_config(data, "summary")
         check_form(data)
         return Summary(data)
 

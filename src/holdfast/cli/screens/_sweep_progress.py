@@ -16,7 +16,7 @@ class SweepProgress:
         self.n_steps = 0
         """Of all runs together."""
         self._n_behind = 0
-        self._in_hand: dict[int, tuple[int, int]] = {}
+        self._in_hand: dict[int, int] = {}
         self._n_made = 0
         self._since: float | None = None
 
@@ -29,9 +29,8 @@ class SweepProgress:
         """A worker's run is at this step."""
         if self._since is None:
             self._since = time.monotonic()
-        first, last = self._in_hand.get(worker, (step, step))
-        self._n_made += step - last
-        self._in_hand[worker] = (first, step)
+        self._n_made += step - self._in_hand.get(worker, step)  # what was made before a stop is not counted
+        self._in_hand[worker] = step
 
     def end(self, worker: int | None, config: Config) -> None:
         """A run is over, for whatever reason: of its steps none are left."""
@@ -43,7 +42,7 @@ class SweepProgress:
     @property
     def n_steps_behind(self) -> int:
         """Steps that need not be made any more."""
-        return self._n_behind + sum(step for _, step in self._in_hand.values())
+        return self._n_behind + sum(self._in_hand.values())
 
     def seconds_left(self) -> float | None:
         """At the rate so far; None as long as there is none."""
