@@ -1,6 +1,6 @@
 """Tables 2, 3 and 4: final accuracy of every method under every threat."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,8 +32,6 @@ SHARES = (0.2, 0.4)
 TABLE_2 = (BIT_FLIP, ADDITIVE, FEATURE_NOISE, IMPULSE, BACKDOOR)
 TABLES_3_AND_4 = (BIT_FLIP, ADDITIVE)
 CLEAN_ROW = "Clean"
-LONG = 9.0
-"""Epochs from which on a training is the paper's, or the published one."""
 
 Cells = dict[tuple[str, float, str], tuple[Config, ...]]
 """Threat, share and method to the runs, one per seed."""
@@ -41,19 +39,19 @@ Cells = dict[tuple[str, float, str], tuple[Config, ...]]
 
 def table2(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     """Fashion-MNIST, five threats."""
-    return _table("table2", "Table 2: Fashion-MNIST, i.i.d.", fashion_mnist(variant, size), TABLE_2, variant, seeds)
+    return _table("table2", "Table 2: Fashion-MNIST, i.i.d.", fashion_mnist, TABLE_2, variant, size, seeds)
 
 
 def table3(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     """MNIST, two attacks on gradients."""
-    return _table("table3", "Table 3: MNIST, i.i.d.", mnist(variant, size), TABLES_3_AND_4, variant, seeds)
+    return _table("table3", "Table 3: MNIST, i.i.d.", mnist, TABLES_3_AND_4, variant, size, seeds)
 
 
 def table4(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     """CIFAR-10 among clients, two attacks on gradients; as published the noise has deviation 100."""
     deviation = 10.0 if variant == "paper" else 100.0
     title = "Table 4: CIFAR-10, federated" + (", clients that differ" if variant == "paper" else "")
-    return _table("table4", title, cifar10(variant, size), TABLES_3_AND_4, variant, seeds, deviation=deviation)
+    return _table("table4", title, cifar10, TABLES_3_AND_4, variant, size, seeds, deviation=deviation)
 
 
 def with_method(base: Config, method: str, seed: int, what: Threat = CLEAN) -> Config:
@@ -67,24 +65,29 @@ def hashes(configs: Sequence[Config]) -> tuple[str, ...]:
 
 
 def _table(
-    name: str, title: str, base: Config, threats: Sequence[str], variant: Variant, seeds: Seeds, *, deviation: float = 10.0
+    name: str,
+    title: str,
+    setting: Callable[[Variant, Size], Config],
+    threats: Sequence[str],
+    variant: Variant,
+    size: Size,
+    seeds: Seeds,
+    *,
+    deviation: float = 10.0,
 ) -> Plan:
+    base = setting(variant, size)
     cells: Cells = {}
     keys = [(CLEAN_ROW, 0.0), *((what, share) for what in threats for share in SHARES)]
     for what, share in keys:
         for method in methods(variant):
             one = partial(with_method, base, method, what=threat(what, share, variant, deviation=deviation))
             cells[what, share, method] = tuple(one(seed=seed) for seed in seeds)
-    note = (
-        ""
-        if base.n_epochs > LONG
-        else f"After {base.n_steps:,} steps of {base.model}, not after the paper's training: to be compared along a line."
-    )
+    shorter = f"After {base.n_steps:,} steps of {base.model}, not after the paper's training: to be compared along a line."
     return Plan(
         title=title,
         about=f"{describe(base)} {_counts(base.n_rows)}",
         configs=tuple(_in_order(cells, keys, variant, len(seeds))),
-        views=_views(name, note, cells, keys, methods(variant)),
+        views=_views(name, "" if size == "full" else shorter, cells, keys, methods(variant)),
     )
 
 
