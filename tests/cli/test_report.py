@@ -61,6 +61,14 @@ def test_readings_stand_beside_their_study(made: Path, tmp_path: Path) -> None:
     assert "The median **holds**." in (tmp_path / "report" / "report.md").read_text()
 
 
+def test_a_reading_of_no_study_is_told(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "toy-paper-smok.md").write_text("Misspelt.\n")
+    result = invoke("report", str(made), "--notes", "notes", "--format", "svg")
+    assert result.exit_code == 0
+    assert "Note: toy-paper-smok.md in notes belongs to no study of this report." in result.stderr
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_is_made(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "runs")
     runs = sorted(path for path in (tmp_path / "runs").iterdir() if is_record(path))

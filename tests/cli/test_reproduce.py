@@ -43,17 +43,17 @@ def test_a_trained_figure_in_a_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_it_stops_when_asked_and_goes_on_when_asked_again(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    command = ["reproduce", "table3", *SMOKE, "--jobs", "1"]
+    command = ["reproduce", "choice-of-k", *SMOKE, "--jobs", "1"]
     with started(tmp_path, *command) as running:
-        running.until(lambda: "[2/30]" in running.out)
+        running.until(lambda: "[2/12]" in running.out)
         running.send(number)
         assert running.wait() == code
     assert "Stopped; the same command goes on from here." in running.error
     assert "Traceback" not in running.error
     with started(tmp_path, *command) as again:
         assert again.wait() == 0
-    assert re.match(r"\d+ of 30 runs have ended before and are not made again", again.out)
-    assert again.out.splitlines()[-1].startswith("30 of 30 runs have ended.")
+    assert re.match(r"\d+ of 12 runs have ended before and are not made again", again.out)
+    assert again.out.splitlines()[-1].startswith("12 of 12 runs have ended.")
 
 
 def test_failures_are_collected(tmp_path: Path) -> None:
@@ -102,6 +102,12 @@ def test_wrong_use_is_one_sentence(arguments: list[str], words: list[str]) -> No
 def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     assert_refused(invoke("reproduce", "toy", *SMOKE), "runs", code=1)
+
+
+def test_more_runs_than_cores_are_made_with_a_warning() -> None:
+    result = invoke("reproduce", "toy", *SMOKE, "--jobs", "10000")
+    assert result.exit_code == 0
+    assert re.search(r"Note: 10000 runs side by side on \d+ cores slow each other down\.", result.stderr)
 
 
 def test_recipes_are_listed() -> None:

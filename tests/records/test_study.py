@@ -1,13 +1,14 @@
 """Studies and measurements are read as they were written, and nothing else is."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.errors import NewerRecordError
-from holdfast.records import MeasurementRecord, Study, read_measurement, read_study, write_measurement, write_study
+from holdfast.records import MeasurementRecord, Study, keep_study, read_measurement, read_study, write_measurement, write_study
 from holdfast.records.views import (
     AccuracyTable,
     CurvePanel,
@@ -78,6 +79,23 @@ def test_a_study_comes_back_as_it_was(tmp_path: Path) -> None:
     assert path.name == "all-views.study.json"
     assert read_study(path) == STUDY
     assert [child.name for child in path.parent.iterdir()] == [path.name]
+
+
+def test_a_study_is_kept_unless_it_would_lose_runs(tmp_path: Path) -> None:
+    fewer = replace(STUDY, title="with fewer runs", views=STUDY.views[:1])
+    assert fewer.references < STUDY.references
+    path = tmp_path / "all-views.study.json"
+    keep_study(tmp_path, fewer)
+    assert read_study(path) == fewer
+    keep_study(tmp_path, STUDY)
+    keep_study(tmp_path, fewer)
+    assert read_study(path) == STUDY
+    path.write_text("torn")
+    keep_study(tmp_path, fewer)
+    assert read_study(path) == fewer
+    path.write_text(json.dumps(STUDY.to_json() | {"version": 2}))
+    with pytest.raises(NewerRecordError):
+        keep_study(tmp_path, STUDY)
 
 
 def changed(**values: Any) -> dict[str, Any]:

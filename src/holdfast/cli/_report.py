@@ -51,10 +51,13 @@ def report(
     from holdfast.report import collect, write_compact, write_report
 
     found = collect(runs or [Path("runs")])
-    page = write_report(found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=_notes(notes))
+    readings = _notes(notes)
+    page = write_report(found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=readings)
     if compact is not None:
         write_compact(found, compact)
-    for problem in found.problems:
+    names = {study.name for study in found.studies}
+    strange = [f"{name}.md in {notes} belongs to no study of this report." for name in readings if name not in names]
+    for problem in (*found.problems, *strange):
         error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
     if not quiet:
         typer.echo(f"{found.overview} The page: {page}")

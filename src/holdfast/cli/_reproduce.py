@@ -16,11 +16,11 @@ from holdfast.cli._execute import fetch_if_missing, parse_device
 from holdfast.cli._exit_codes import ExitCode, speaks_plainly
 from holdfast.cli._interrupts import interrupts
 from holdfast.cli.screens import SweepBoard, SweepLines, screen
-from holdfast.errors import MissingDataError, NewerRecordError
+from holdfast.errors import MissingDataError
 from holdfast.lab.data import locate
-from holdfast.lab.recipes import Recipe, recipes
+from holdfast.lab.recipes import Recipe, recipes, study_of
 from holdfast.lab.sweep import Audience, Tally, n_cores, sweep
-from holdfast.records import STUDY_SUFFIX, Study, read_study, write_study
+from holdfast.records import keep_study
 
 
 class SizeName(StrEnum):
@@ -75,14 +75,7 @@ def reproduce(
     chosen = _recipe(recipe, variant)
     plan = chosen.plan(variant.value, size.value, range(chosen.n_seeds[size.value] if seeds is None else seeds))
     where = parse_device(device)
-    study = Study(
-        name=f"{chosen.name}-{variant}-{size}",
-        title=plan.title,
-        about=plan.about,
-        command=_command(chosen, variant, size, seeds),
-        views=plan.views,
-        place=float(list(recipes).index(chosen.name)),
-    )
+    study = study_of(chosen, plan, variant.value, size.value, seeds)
     with screen(quiet=quiet, json=False) as shown:
         for config in {config.data: config for config in plan.configs}.values():
             if not offline:
@@ -91,7 +84,9 @@ def reproduce(
                 raise MissingDataError(
                     f"{config.data} is not on this machine, and must be for --offline; get it by: holdfast data fetch {config.data}"
                 )
-    _keep(study, folder)
+    if jobs is not None and where.type == "cpu" and jobs > n_cores():
+        error_console().print(f"Note: {jobs} runs side by side on {n_cores()} cores slow each other down.", style="yellow")
+    keep_study(folder, study)
     with ExitStack() as stack:
         asked = stack.enter_context(interrupts())
         audience: Audience = SweepLines(quiet=quiet)
@@ -120,25 +115,6 @@ def _recipe(name: str, variant: VariantName) -> Recipe:
     if variant.value not in recipes[name].variants:
         raise failure("--variant", f"be {' or '.join(recipes[name].variants)} for {name}", variant.value)
     return recipes[name]
-
-
-def _keep(study: Study, folder: Path) -> None:
-    """Write the study, unless one with more seeds is there: its report must not lose them."""
-    try:
-        if read_study(folder / f"{study.name}{STUDY_SUFFIX}").references > study.references:
-            return
-    except NewerRecordError:
-        raise
-    except (FileNotFoundError, ValueError):
-        pass  # there is none, or it is damaged
-    write_study(folder, study)
-
-
-def _command(recipe: Recipe, variant: VariantName, size: SizeName, seeds: int | None) -> tuple[str, ...]:
-    """What to type for the same study, without what is of one machine alone."""
-    words = ["holdfast", "reproduce", recipe.name, "--size", size.value]
-    words += [] if variant is VariantName.PAPER else ["--variant", variant.value]
-    return (*words, *([] if seeds is None else ["--seeds", str(seeds)]))
 
 
 def _tell(tally: Tally, folder: Path) -> None:

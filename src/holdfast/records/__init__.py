@@ -5,7 +5,7 @@ from holdfast.records._files import write_atomically
 from holdfast.records._machine import machine, versions
 from holdfast.records._measurement import MEASUREMENT_SUFFIX, MeasurementRecord, read_measurement, write_measurement
 from holdfast.records._reading import Record, is_record, read_record
-from holdfast.records._study import STUDY_SUFFIX, Study, read_study, write_study
+from holdfast.records._study import STUDY_SUFFIX, Study, keep_study, read_study, write_study
 from holdfast.records._summary import Summary
 from holdfast.records._writing import METRICS_FILE, RUN_FILE, VERSION, Journal, config_hash, create_record
 
@@ -23,6 +23,7 @@ __all__ = [
     "config_hash",
     "create_record",
     "is_record",
+    "keep_study",
     "load_checkpoint",
     "machine",
     "read_measurement",

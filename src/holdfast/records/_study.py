@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, final, get_args, get_origin, get_type_hints
 
 from holdfast._checks import failure
+from holdfast.errors import NewerRecordError
 from holdfast.records._documents import check_document, read_json
 from holdfast.records._files import write_atomically
 from holdfast.records.views import (
@@ -91,6 +92,18 @@ def write_study(folder: str | os.PathLike[str], study: Study) -> Path:
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda new: new.write_text(text))
     return path
+
+
+def keep_study(folder: str | os.PathLike[str], study: Study) -> None:
+    """Put the study into the folder, unless one of the same name with more runs is there: a report must not lose them."""
+    try:
+        if read_study(Path(folder) / f"{study.name}{STUDY_SUFFIX}").references > study.references:
+            return
+    except NewerRecordError:
+        raise
+    except (FileNotFoundError, ValueError):
+        pass  # there is none, or it is damaged
+    write_study(folder, study)
 
 
 def read_study(path: str | os.PathLike[str]) -> Study:

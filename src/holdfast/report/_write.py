@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast._checks import failure
+from holdfast.records import write_atomically
 from holdfast.report._collection import Collection
 from holdfast.report._latex import latex_table
 from holdfast.report._looks import looks_of
@@ -54,5 +55,5 @@ def write_report(
 
 
 def _write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8", newline="\n")
+    write_atomically(path, lambda new: new.write_text(text, encoding="utf-8", newline="\n"))
     return path

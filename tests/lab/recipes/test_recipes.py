@@ -12,7 +12,7 @@ import pytest
 from holdfast.lab.config import Config, config_from_json, config_to_json, format_rule, format_threat, hash_of
 from holdfast.lab.optimizers import Adam, Sgd
 from holdfast.lab.partitions import Shards, Shuffled
-from holdfast.lab.recipes import Plan, Size, Variant, recipes
+from holdfast.lab.recipes import Plan, Size, Variant, recipes, study_of
 from holdfast.lab.recipes.measurements import measurements
 from holdfast.lab.schedules import Cosine, CosineRestarts, Exponential
 from holdfast.lab.training import run
@@ -65,8 +65,17 @@ def test_plans_are_plain_values(name: str, variant: Variant, size: Size) -> None
     plan = plan_of(name, variant, size, 1)
     for config in plan.configs:
         assert config_from_json(json.loads(json.dumps(config_to_json(config)))) == config
-    study = Study(name=name, title=plan.title, about=plan.about, command=("holdfast",), views=plan.views)
+    study = study_of(recipes[name], plan, variant, size, 1)
     assert Study.from_json(json.loads(json.dumps(study.to_json()))) == study
+    assert study.name == f"{name}-{variant}-{size}"
+
+
+def test_studies_stand_in_the_order_of_the_recipes_and_name_their_command() -> None:
+    studies = [study_of(recipe, plan_of(name, "paper", "smoke", 1), "paper", "smoke") for name, recipe in recipes.items()]
+    assert [study.place for study in studies] == sorted({study.place for study in studies})
+    assert studies[0].command == ("holdfast", "reproduce", "table1", "--size", "smoke")
+    published = study_of(recipes["table2"], plan_of("table2", "published", "quick", 2), "published", "quick", 2)
+    assert published.command == ("holdfast", "reproduce", "table2", "--size", "quick", "--variant", "published", "--seeds", "2")
 
 
 @every_case

@@ -1,12 +1,7 @@
 """The paper's experiments."""
 
-from holdfast.lab.recipes._block_size import BLOCK_SIZES
-from holdfast.lab.recipes._measured import MEASURED, TABLE_1
 from holdfast.lab.recipes._plan import Plan, Recipe, Size, Variant
-from holdfast.lab.recipes._tables import TABLES
-from holdfast.lab.recipes._wall_clock import FIGURES
+from holdfast.lab.recipes._recipes import recipes
+from holdfast.lab.recipes._study import study_of
 
-__all__ = ["Plan", "Recipe", "Size", "Variant", "recipes"]
-
-recipes: dict[str, Recipe] = {recipe.name: recipe for recipe in (TABLE_1, *TABLES, *FIGURES, *BLOCK_SIZES, *MEASURED)}
-"""Every recipe by its name."""
+__all__ = ["Plan", "Recipe", "Size", "Variant", "recipes", "study_of"]
