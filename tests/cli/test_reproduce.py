@@ -10,6 +10,7 @@ from holdfast.records import is_record, read_measurement, read_record, read_stud
 from tests.cli.commands import assert_refused, finished, invoke, started, terminal
 
 SMOKE = ["--size", "smoke"]
+SIX_RUNS = ["tiny-model", *SMOKE, "--variant", "published"]
 
 
 def test_a_measured_figure_is_there_at_once(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_a_measured_figure_is_there_at_once(tmp_path: Path) -> None:
 
 
 def test_a_trained_figure_in_a_process(tmp_path: Path) -> None:
-    code, out, error = finished(tmp_path, "reproduce", "tiny-model", *SMOKE, "--seeds", "2", "--jobs", "2", "--folder", "my runs")
+    code, out, error = finished(tmp_path, "reproduce", *SIX_RUNS, "--seeds", "2", "--jobs", "2", "--folder", "my runs")
     assert (code, error) == (0, "")
     lines = out.splitlines()
     assert len(lines) == 13
@@ -36,14 +37,14 @@ def test_a_trained_figure_in_a_process(tmp_path: Path) -> None:
     assert len(records) == 12
     assert all(record.end is not None and record.end["end"] == "finished" for record in records)
     assert records[0].run["command"][:3] == ["holdfast", "reproduce", "tiny-model"]
-    code, out, _ = finished(tmp_path, "reproduce", "tiny-model", *SMOKE, "--seeds", "2", "--folder", "my runs")
+    code, out, _ = finished(tmp_path, "reproduce", *SIX_RUNS, "--seeds", "2", "--folder", "my runs")
     assert (code, out.splitlines()) == (0, lines[-1:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_it_stops_when_asked_and_goes_on_when_asked_again(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    command = ["reproduce", "choice-of-k", *SMOKE, "--jobs", "1"]
+    command = ["reproduce", *SIX_RUNS, "--seeds", "2", "--jobs", "1"]
     with started(tmp_path, *command) as running:
         running.until(lambda: "[2/12]" in running.out)
         running.send(number)
@@ -57,21 +58,21 @@ def test_it_stops_when_asked_and_goes_on_when_asked_again(tmp_path: Path, number
 
 
 def test_failures_are_collected(tmp_path: Path) -> None:
-    assert invoke("reproduce", "tiny-model", *SMOKE, "--jobs", "1").exit_code == 0
+    assert invoke("reproduce", *SIX_RUNS, "--jobs", "1").exit_code == 0
     first, second = [path for path in sorted((tmp_path / "runs").iterdir()) if is_record(path)][:2]
     (first / "metrics.jsonl").write_text("{}\n")
     (second / "metrics.jsonl").write_text("")  # one that was stopped
     (second / "checkpoint.safetensors").unlink()
-    result = invoke("reproduce", "tiny-model", *SMOKE, "--jobs", "1")
+    result = invoke("reproduce", *SIX_RUNS, "--jobs", "1")
     assert result.exit_code == 1
     assert f"Failed: {first.name}: `folder` must hold a whole record" in result.stderr
     assert result.stdout.splitlines()[-1].startswith("5 of 6 runs have ended, 1 failed.")
 
 
 def test_the_board_shows_runs_accuracy_and_the_end(tmp_path: Path) -> None:
-    with terminal(tmp_path, "reproduce", "tiny-model", *SMOKE, "--jobs", "1", columns=120) as shown:
+    with terminal(tmp_path, "reproduce", *SIX_RUNS, "--jobs", "1", columns=120) as shown:
         assert shown.end() == 0
-    assert "Relative residual, accuracy and loss over k: tiny model (paper, smoke)" in shown.text
+    assert "Relative residual, accuracy and loss over k: tiny model (published, smoke)" in shown.text
     assert re.search(r"\d of 6 runs", shown.text)
     assert re.search(r"\d/6 +(\d+\.\d %)? +fashion-mnist-slice-tiny-cnn", shown.text)
     assert re.search(r"\d+\.\d %  fashion-mnist-slice-tiny-cnn-\S+-seed-0", shown.text)
@@ -90,6 +91,7 @@ def test_quiet_says_the_last_line_alone() -> None:
         (["toy", "--variant", "published"], ["`--variant` must be paper for toy, got published."]),
         (["toy", "--size", "huge"], ["'huge' is not one of 'smoke', 'quick', 'full'"]),
         (["toy", "--seeds", "0"], ["--seeds"]),
+        (["toy", "--seeds", "2"], ["`--seeds` must be left out for toy, which trains nothing, got 2."]),
         (["toy", "--jobs", "0"], ["--jobs"]),
         (["toy", "--device", "moon"], ["`--device` must be one that this machine has"]),
     ],

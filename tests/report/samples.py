@@ -99,7 +99,7 @@ def summary(accuracy: float = 0.8, *, end: str | None = "finished", n_steps: int
             "versions": {"holdfast": "0.1.0", "torch": "2.6"},
             "machine": {"processor": "a chip", "cores": 2, "threads": 1},
             "command": ["holdfast", "train", "--seed", str(own["seed"])],
-            "end": None if end is None else {"end": end, "step": n_steps},
+            "end": None if end is None else {"end": end, "step": n_steps, "reason": "it did"},
             "n_steps": n_steps,
             "evaluations": [
                 {"step": step, "accuracy": accuracy * step / N_STEPS, "test_loss": 1 / step}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.records import Summary, read_record, write_study
+from holdfast.records import Summary, read_record, write_measurement, write_study
 from holdfast.report import Collection, collect, write_compact
 from tests.report.samples import config, entries, everything, study, summary, views, write_everything, write_run
 
@@ -102,6 +102,20 @@ def test_of_two_studies_of_one_name_the_first_is_kept(good: Path, tmp_path: Path
     assert [some.title for some in found.studies] == ["One"]
 
 
+def test_of_two_studies_of_one_name_the_one_with_more_runs_is_kept(good: Path, tmp_path: Path) -> None:
+    write_study(tmp_path / "a", study(*views()[:1], title="Less"))
+    write_study(tmp_path / "b", study(*views(), title="More"))
+    for folders in ("ab", "ba"):
+        found = collect([good, *(tmp_path / name for name in folders)])
+        assert_one_problem(found, f"{tmp_path / 'b'}", "is used, because it has more runs")
+        assert [some.title for some in found.studies] == ["More"]
+
+
+def test_a_measurement_of_no_study_is_told(good: Path, tmp_path: Path) -> None:
+    path = write_measurement(tmp_path, "toy", {"n": 3}, {"error": 0.1})
+    assert_one_problem(collect([good, tmp_path]), str(path), "a measurement that no study shows")
+
+
 def test_studies_are_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("table3", "table2", "a"):
         write_study(tmp_path, study(name=name))
@@ -179,6 +193,26 @@ def compact_with_words_for_numbers(folder: Path) -> Path:
     return path
 
 
+def run_with_a_number_beyond_all_floats(folder: Path) -> Path:
+    write_run(folder / "huge", config(seed=1), [{**entry, "loss": 10**400} for entry in entries(3)])
+    return folder / "huge"
+
+
+def compact_with_a_number_beyond_all_floats(folder: Path) -> Path:
+    content = summary(seed=5).content
+    content["evaluations"][0]["accuracy"] = 10**400
+    path = folder / "some.jsonl"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def compact_with_lists_for_names(folder: Path) -> Path:
+    strange = [{"format": []}, study().to_json() | {"views": [{"kind": []}]}]
+    path = folder / "some.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*strange, summary(seed=5).content])))
+    return path
+
+
 def empty_folder(folder: Path) -> Path:
     (folder / "empty").mkdir()
     return folder / "empty"
@@ -215,6 +249,9 @@ BAD: list[Callable[[Path], Path]] = [
     compact_with_a_newer_line,
     compact_with_half_a_summary,
     compact_with_words_for_numbers,
+    run_with_a_number_beyond_all_floats,
+    compact_with_a_number_beyond_all_floats,
+    compact_with_lists_for_names,
     empty_folder,
     missing_path,
     other_file,

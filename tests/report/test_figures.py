@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from holdfast.records import MeasurementRecord
 from holdfast.records.views import (
@@ -34,10 +36,13 @@ from holdfast.records.views import (
     View,
 )
 from holdfast.report import Collection, write_report
+from holdfast.report._colors import PRINT
 from holdfast.report._looks import FIXED, looks_of
 from holdfast.report.figures import Chart, chart, export, inline
 from holdfast.report.figures._line_panel import LinePanel
 from holdfast.report.figures._metrics import QUANTITIES
+from holdfast.report.figures._panel import Pens
+from holdfast.report.figures._row_weights import FINE, HeatPanel
 from tests.report.samples import HOSTILE, collection, everything, measurement, study, summary, views
 
 FIGURES = [view for view in views() if view.kind != "accuracy-table"]
@@ -144,6 +149,22 @@ def test_rows_without_weights_are_told() -> None:
     run.content["rows"]["weights"] = None
     drawn = chart(RowWeights(title="R", panels=(RowPanel(title="CmD", run=run.hash),)), collection(run))
     assert (drawn.panels, drawn.remarks) == ((), ("CmD: this run has no weights of rows.",))
+
+
+def test_a_bad_row_that_was_believed_cannot_be_overlooked() -> None:
+    panel = HeatPanel(title="", steps=(1,), weights=((1.0, 0.0),), bad=(frozenset({0, 1}),), rejected=(frozenset({1}),))
+    axes = Figure().add_subplot()
+    panel.draw(axes, Pens(looks_of([panel.labels]), PRINT))
+    _, dots, frames = (image.get_array() for image in axes.images)
+    assert dots is not None
+    assert frames is not None
+    middle, edge = FINE // 2, FINE // 2 - 2
+    for row, cover in ((0, 1.0), (1, 0.0)):
+        assert tuple(dots[row * FINE + middle, middle]) == (*to_rgb(PRINT["bad-row"]), 1.0)
+        assert tuple(dots[row * FINE + edge, edge]) == (1.0, 1.0, 1.0, cover)
+    assert frames[0, 0, 3] == 0.0
+    assert tuple(frames[FINE, 0]) == (*to_rgb(PRINT["rejected-row"]), 1.0)
+    assert frames[FINE + middle, middle, 3] == 0.0
 
 
 def test_rows_tell_weights_when_good_and_when_bad() -> None:

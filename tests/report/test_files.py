@@ -103,9 +103,11 @@ def test_hostile_texts_do_nothing(tmp_path: Path) -> None:
 
 def test_studies_whose_names_would_share_files_do_not(tmp_path: Path) -> None:
     run = summary()
-    some = [study(curve_of(run, "a"), name=name) for name in ("a/b", "a-b", "A-B", "../..", "other-runs")]
+    some = [study(curve_of(run, "a"), name=name) for name in ("a/b", "a-b", "A-B", "../..", "other-runs", "live")]
     write_report(collection(run, summary(seed=1), *some), tmp_path, formats=("svg",))
-    assert len(list((tmp_path / "figures").iterdir())) == 6
+    assert len(list((tmp_path / "figures").iterdir())) == 7
+    ids = re.findall(r'\bid="([^"]+)"', (tmp_path / "index.html").read_text())
+    assert len(ids) == len(set(ids))
 
 
 @pytest.mark.parametrize("formats", [(), ("jpg",), ("svg", "gif")])

@@ -86,6 +86,13 @@ def test_best_of_a_line_is_what_reads_greatest_and_ties_are_shared() -> None:
     assert [has_paper for _, has_paper in table.columns] == [False, True, True, True]
 
 
+def test_a_line_that_is_not_all_run_has_no_best() -> None:
+    run = summary()
+    row = TableRow(group="", label="Clean", runs=((run.hash,), ("0" * 64,)), paper=(None, None))
+    table = grid(AccuracyTable(title="T", columns=("a", "b"), rows=(row,)), collection(run))
+    assert [cell.is_best for cell in table.groups[0][1][0][1]] == [False, False]
+
+
 def test_a_line_without_any_mean_has_no_best() -> None:
     row = TableRow(group="", label="Clean", runs=((), ()), paper=(None, None))
     table = grid(AccuracyTable(title="T", columns=("a", "b"), rows=(row,)), collection(summary()))

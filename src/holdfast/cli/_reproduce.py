@@ -74,6 +74,8 @@ def reproduce(
     """
     chosen = _recipe(recipe, variant)
     plan = chosen.plan(variant.value, size.value, range(chosen.n_seeds[size.value] if seeds is None else seeds))
+    if seeds is not None and not plan.configs:
+        raise failure("--seeds", f"be left out for {recipe}, which trains nothing", seeds)
     where = parse_device(device)
     study = study_of(chosen, plan, variant.value, size.value, seeds)
     with screen(quiet=quiet, json=False) as shown:

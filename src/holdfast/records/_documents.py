@@ -18,6 +18,12 @@ def read_json(path: str | os.PathLike[str], name: str) -> object:
         raise failure(name, "be a whole file", f"{path} ({error})") from error
 
 
+def short(value: object) -> str:
+    """What a value is, for a message that must not become a page."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
 def check_document(data: object, name: str, form: str, version: int) -> dict[str, Any]:
     """The data, if they are a mapping of this format and of a version that is known.
 

@@ -120,7 +120,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
             entry = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise failure("folder", "hold a whole record", f"{path}, line {number} ({error})") from error
-        if not (_is_entry(entry, number) or _is_end(entry)):
+        if not (_is_entry(entry, number) or is_end(entry)):
             raise failure(
                 "folder", "hold a whole record", f"{path}, line {number} (neither the entry of step {number} nor an end)"
             )
@@ -136,7 +136,8 @@ def _is_entry(entry: object, step: int) -> bool:
     return is_whole and entry["step"] == step and isinstance(entry["seconds"], dict)  # type: ignore[index]
 
 
-def _is_end(entry: object) -> bool:
+def is_end(entry: object) -> bool:
+    """Whether it is what a run writes last."""
     if not isinstance(entry, dict):
         return False
     return entry.get("end") == "finished" or (entry.get("end") == "diverged" and isinstance(entry.get("reason"), str))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Union, final, get_args, get_origin, get_
 
 from holdfast._checks import failure
 from holdfast.errors import NewerRecordError
-from holdfast.records._documents import check_document, read_json
+from holdfast.records._documents import check_document, read_json, short
 from holdfast.records._files import write_atomically
 from holdfast.records.views import (
     AccuracyTable,
@@ -78,7 +78,7 @@ class Study:
         data = check_document(data, "study", STUDY_FORMAT, STUDY_VERSION)
         views = data.get("views")
         if not isinstance(views, list):
-            raise failure("views", "be a list", _short(views))
+            raise failure("views", "be a list", short(views))
         own = {key: value for key, value in data.items() if key not in ("format", "version", "views")}
         head = _build(Study, own | {"views": []}, "study")
         assert isinstance(head, Study)
@@ -117,8 +117,8 @@ def read_study(path: str | os.PathLike[str]) -> Study:
 
 
 def _view(data: object) -> View:
-    if not isinstance(data, Mapping) or data.get("kind") not in VIEWS:
-        raise failure("views", f"be of the kinds {', '.join(VIEWS)}", _short(data))
+    if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str) or data["kind"] not in VIEWS:
+        raise failure("views", f"be of the kinds {', '.join(VIEWS)}", short(data))
     view = _build(VIEWS[data["kind"]], {key: value for key, value in data.items() if key != "kind"}, "view")
     assert isinstance(view, View)
     return view
@@ -131,11 +131,11 @@ def _build(kind: Any, data: object, name: str) -> object:
         return _build_fields(kind, data, name)
     if origin is tuple:
         if not isinstance(data, (list, tuple)):
-            raise failure(name, "be a list", _short(data))
+            raise failure(name, "be a list", short(data))
         return tuple(_build(arguments[0], value, name) for value in data)
     if origin is Literal:
         if data not in arguments:
-            raise failure(name, f"be one of {', '.join(arguments)}", _short(data))
+            raise failure(name, f"be one of {', '.join(arguments)}", short(data))
         return data
     if origin in (Union, types.UnionType):
         (inner,) = [argument for argument in arguments if argument is not type(None)]
@@ -144,14 +144,14 @@ def _build(kind: Any, data: object, name: str) -> object:
         return float(data)
     if kind is str and isinstance(data, str):
         return data
-    raise failure(name, f"be a {kind.__name__}", _short(data))
+    raise failure(name, f"be a {kind.__name__}", short(data))
 
 
 def _build_fields(kind: type, data: object, name: str) -> object:
     hints = get_type_hints(kind)
     known = [entry.name for entry in fields(kind)]
     if not isinstance(data, Mapping) or not set(data) <= set(known):
-        raise failure(name, f"have {', '.join(known)} alone", _short(data))
+        raise failure(name, f"have {', '.join(known)} alone", short(data))
     try:
         return kind(**{key: _build(hints[key], value, key) for key, value in data.items()})
     except TypeError as error:
@@ -175,8 +175,3 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, tuple):
         for part in value:
             yield from _texts(part)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."

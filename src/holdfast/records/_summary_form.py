@@ -1,10 +1,12 @@
 """What the content of a summary must look like."""
 
-import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from holdfast._checks import failure
+from holdfast.records._documents import short
+from holdfast.records._reading import is_end
 
 Check = Callable[[object], bool]
 
@@ -17,7 +19,7 @@ def check_form(content: dict[str, Any]) -> None:
     """
     for name, is_right in FORM.items():
         if name not in content or not is_right(content[name]):
-            raise failure("summary", f"have {name!r} as a run leaves it", _short(content.get(name)))
+            raise failure("summary", f"have {name!r} as a run leaves it", short(content.get(name)))
     lengths = {len(values) for values in content["series"].values()}
     if len(lengths) != 1 or "step" not in content["series"]:
         raise failure("summary", "have series of one length, with their steps", sorted(lengths))
@@ -32,7 +34,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_number_or_none(value: object) -> bool:
@@ -66,20 +68,11 @@ def _is_rows(value: object) -> bool:
     return is_right and identities(value.get("bad")) and identities(value.get("rejected"))
 
 
-def _is_end(value: object) -> bool:
-    return value is None or (isinstance(value, dict) and value.get("end") in ("finished", "diverged"))
-
-
 FORM: dict[str, Check] = {
     "n_steps": _is_count,
-    "end": _is_end,
+    "end": lambda value: value is None or is_end(value),
     "evaluations": _list_of(_is_evaluation),
     "series": _is_series,
     "seconds": _is_times,
     "rows": _is_rows,
 }
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -25,7 +25,7 @@ class Cell:
         text: mean and interval, or what came instead.
         seeds: how many of the seeds it is from; empty if all.
         state: which of these it is.
-        is_best: whether no other mean of the line reads greater.
+        is_best: whether no other mean of the line reads greater, once all of them are there.
         paper: what the paper has, None where it has no such column.
     """
 
@@ -81,13 +81,15 @@ def grid(view: AccuracyTable, found: Collection) -> Grid:
 def _cells(row: TableRow, n: int, found: Collection) -> tuple[Cell, ...]:
     """As many as there are columns; what a line leaves out was not run."""
     results = [outcome(found, row.runs[i] if i < len(row.runs) else (), accuracy_in_percent) for i in range(n)]
-    best = max((_rank(result) for result in results), default=None, key=lambda rank: -1.0 if rank is None else rank)
+    ranks = [_rank(result) for result in results]
+    is_whole = all(result.state in ("value", "diverged") for result in results)
+    best = max((rank for rank in ranks if rank is not None), default=None) if is_whole else None
     return tuple(
         Cell(
             text=result.result(),
             seeds=result.seeds,
             state=result.state,
-            is_best=best is not None and _rank(result) == best,
+            is_best=best is not None and ranks[i] == best,
             paper=_paper(row.paper[i] if i < len(row.paper) else None),
         )
         for i, result in enumerate(results)

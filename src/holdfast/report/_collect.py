@@ -78,5 +78,5 @@ def _read(place: Path, shelf: Shelf, *, is_expected: bool) -> None:
             read_compact(place, shelf, is_expected=is_expected)
         else:
             shelf.problems.append(f"{place} is neither a run, a study, a measurement nor a compact file.")
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except (ValueError, OSError, KeyError, TypeError, OverflowError) as error:
         shelf.problems.append(f"{place} could not be read: {str(error).rstrip('.')}.")

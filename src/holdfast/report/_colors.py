@@ -13,8 +13,9 @@ COLORS: Mapping[str, tuple[str, str]] = {
     "notice": ("#fdf4e0", "#2f2716"),
     "notice-rule": ("#d9a521", "#b98b1f"),
     "bad": ("#c62f2f", "#ff8f85"),
-    "rejected": ("#b07d00", "#f2cc60"),
     "weight": ("#3f7fd0", "#3f7fd0"),
+    "bad-row": ("#c62f2f", "#c62f2f"),
+    "rejected-row": ("#b07d00", "#b07d00"),
     "series-0": ("#2a6bd0", "#7db8ff"),
     "series-1": ("#b14300", "#f08a3c"),
     "series-2": ("#16a07a", "#3fcf9d"),
@@ -24,7 +25,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
     "series-6": ("#3d2587", "#8b78f0"),
     "series-7": ("#7d1128", "#d4566a"),
 }
-"""Each as on light and as on dark ground. Those of the series differ for the colour-blind, too."""
+"""Each as on light and as on dark ground; the three that stand in images must do for both. Those of the series differ for the colour-blind, too."""
 
 N_SERIES = sum(name.startswith("series-") for name in COLORS)
 

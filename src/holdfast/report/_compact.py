@@ -41,11 +41,11 @@ def read_compact(path: Path, shelf: Shelf, *, is_expected: bool) -> None:
         try:
             data = json.loads(line)
             kind = data.get("format") if isinstance(data, dict) else None
-            if kind not in add:
+            if not isinstance(kind, str) or kind not in add:
                 raise failure("line", f"be of the formats {', '.join(add)}", repr(kind))
             is_ours = True
             add[kind](f"{path}, line {number},", data)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, OverflowError) as error:
             bad.append(f"line {number} ({str(error).rstrip('.')})")
     if bad and is_ours:
         more = f" and {counted(len(bad) - 1, 'more line')}" if len(bad) > 1 else ""

@@ -40,8 +40,9 @@ class Look:
 FIXED: Mapping[str, Look] = {
     "good": Look(key="good", color="muted"),
     "bad": Look(key="bad", color="bad", marker="X"),
-    "rejected": Look(key="rejected", color="rejected", marker="s"),
-    "weight": Look(key="weight", color="weight", marker="s"),
+    "weight": Look(key="weight", color="weight"),
+    "bad row": Look(key="bad-row", color="bad-row"),
+    "rejected row": Look(key="rejected-row", color="rejected-row"),
     "data": Look(key="data", color="series-4"),
     "attack": Look(key="attack", color="bad"),
     "gradient": Look(key="gradient", color="series-0"),

@@ -39,7 +39,7 @@ def provenance_of(runs: Sequence[Summary]) -> Provenance:
 
 def _provenance(runs: Sequence[Summary], measurements: Sequence[MeasurementRecord], n_wanted: int) -> Provenance:
     contents = [*(run.content for run in runs), *(measurement.content for measurement in measurements)]
-    seeds = sorted({run.config["seed"] for run in runs if isinstance(run.config.get("seed"), int)})
+    seeds = sorted({content["config"]["seed"] for content in contents if isinstance(content["config"].get("seed"), int)})
     facts = [
         ("Results", _numbers(runs, measurements, n_wanted)),
         ("Seeds", ", ".join(map(str, seeds))),

@@ -16,6 +16,9 @@ from holdfast.report.figures import Chart, DataTable, chart
 
 Item = Grid | Chart | DataTable
 
+TAKEN = ("content", "live", "problems", "theme")
+"""The page's own ids."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -105,7 +108,7 @@ def _slugs(names: Iterable[str]) -> list[str]:
     for name in names:
         base = slug = _UNSAFE.sub("-", name).strip("-")[:80] or "study"
         n = 2
-        while slug.lower() in (other.lower() for other in slugs):
+        while slug.lower() in (other.lower() for other in (*TAKEN, *slugs)):
             slug, n = f"{base}-{n}", n + 1
         slugs.append(slug)
     return slugs

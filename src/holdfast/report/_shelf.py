@@ -42,18 +42,27 @@ class Shelf:
             )
 
     def add_study(self, place: str, study: Study) -> None:
-        """Of two studies of one name, the first is kept."""
+        """Of two studies of one name, the one that has all runs of the other and more is kept, else the first."""
         held = self._studies.setdefault(study.name, (place, study))
-        if held[1] != study:
-            self.problems.append(
-                f"{held[0]} and {place} hold two different studies of the name {study.name}; {held[0].rstrip(',')} is used, as the first."
-            )
+        if held[1] == study:
+            return
+        has_more = study.references > held[1].references
+        kept, other = ((place, study), held) if has_more else (held, (place, study))
+        reason = "because it has more runs" if kept[1].references > other[1].references else "as the first"
+        self._studies[study.name] = kept
+        self.problems.append(
+            f"{kept[0]} and {other[0]} hold two different studies of the name {study.name}; {kept[0].rstrip(',')} is used, {reason}."
+        )
 
     def collection(self) -> Collection:
         """Everything, in an order that does not depend on where it was found."""
         problems = list(self.problems)
         problems += [
             f"{place} is {unfinished(run)}; it counts in no mean." for place, run in self._runs.values() if not run.has_ended
+        ]
+        known = {key for _, study in self._studies.values() for key in study.references}
+        problems += [
+            f"{place} is a measurement that no study shows." for key, (place, _) in self._measurements.items() if key not in known
         ]
         return Collection(
             runs={key: self._runs[key][1] for key in sorted(self._runs)},

@@ -17,7 +17,7 @@ import pytest
 from holdfast.lab.config import Config, hash_of, run_name
 from holdfast.lab.recipes import Plan
 from holdfast.lab.recipes.measurements import Measurement, ToyMedian, measurements
-from holdfast.lab.sweep import Audience, n_cores, sweep
+from holdfast.lab.sweep import Audience, _cores, n_cores, sweep
 from holdfast.lab.training import run
 from holdfast.records import Record, read_measurement, read_record
 from tests.lab.cases import tiny
@@ -201,7 +201,8 @@ def test_a_measurement_that_fails_does_not_stop_the_others(tmp_path: Path, monke
     assert path.read_text() == text
 
 
-def test_ctrl_c_before_the_first_step_is_a_stop_and_no_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_is_a_stop_and_no_failure(tmp_path: Path, number: signal.Signals) -> None:
     """It reaches the workers, too, while they are still importing."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
@@ -218,7 +219,7 @@ def test_ctrl_c_before_the_first_step_is_a_stop_and_no_failure(tmp_path: Path) -
             subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, check=False).stdout
         )
     )
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, error = process.communicate(timeout=120)
     assert "KeyboardInterrupt" not in error
     assert process.returncode == 0
@@ -228,6 +229,19 @@ def test_a_stop_before_the_first_measurement(tmp_path: Path) -> None:
     tally = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1)), tmp_path, Diary(), n_workers=1, stop=lambda: True)
     assert tally.was_stopped
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"), [("150000 100000", 1), ("50000 100000", 1), ("100000000 100000", 8), ("max 100000", 8), ("", 8)]
+)
+def test_a_container_s_quota_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int) -> None:
+    path = tmp_path / "cpu.max"
+    path.write_text(quota)
+    monkeypatch.setattr(_cores, "QUOTA", path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert n_cores() == expected
+    path.unlink()
+    assert n_cores() == 8
 
 
 def test_workers_share_the_cores(tmp_path: Path) -> None:
@@ -245,7 +259,8 @@ from tests.lab.sweep.test_sweep import LONG, Diary, plan_of
 if __name__ == "__main__":
     asked = []
     if sys.argv[2:]:
-        signal.signal(signal.SIGINT, lambda *_: asked.append(True))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: asked.append(True))
     tally = sweep(plan_of(LONG[:2]), sys.argv[1], Diary(), n_workers=2, stop=lambda: bool(asked))
     sys.exit(len(tally.failures))
 """

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.lab.config import Config
-from holdfast.lab.recipes._methods import rule_parts
+from holdfast.lab.recipes._methods import ALGORITHM_1, BGMD, PUBLISHED, RULES, rule_parts
 from holdfast.lab.recipes._plan import Plan, Recipe, Seeds, Size, Variant
 from holdfast.lab.recipes._settings import describe, mnist
 from holdfast.lab.recipes._tables import hashes
@@ -16,10 +16,8 @@ FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 SEEDS: dict[Size, int] = {"smoke": 1, "quick": 1, "full": 5}
 
-MEMORY: dict[Variant, str] = {
-    "paper": "BGmD with the robust memory; no row is bad.",
-    "published": "BGmD as published, with a memory for each row; no row is bad.",
-}
+STEPS: dict[Variant, tuple[str, ...]] = {"paper": (ALGORITHM_1, BGMD), "published": (PUBLISHED,)}
+"""Whose blocks they are. The paper's figures are of its Algorithm 1; where no row is bad, nothing speaks against its memory."""
 
 Runs = Mapping[float, tuple[Config, ...]]
 
@@ -27,29 +25,35 @@ Runs = Mapping[float, tuple[Config, ...]]
 def choice_of_k(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     """Final accuracy over k, with the memory and without."""
     base = mnist(variant, size)
-    ways = {"with memory": _runs(base, variant, seeds), "without memory": _runs(base, variant, seeds, memory="none")}
-    order = [runs[fraction][i] for i in range(len(seeds)) for fraction in FRACTIONS for runs in ways.values()]
-    points = tuple(
-        PointLine(label=way, points=tuple(Point(x=fraction, runs=hashes(runs[fraction])) for fraction in FRACTIONS))
-        for way, runs in ways.items()
-    )
+    ways = {
+        step: {"with memory": _runs(base, step, seeds), "without memory": _runs(base, step, seeds, memory="none")}
+        for step in STEPS[variant]
+    }
+    every = [runs for some in ways.values() for runs in some.values()]
     return Plan(
         title="Choice of k and the role of memory",
-        about=f"{describe(base)} {MEMORY[variant]}",
-        configs=tuple(order),
+        about=f"{describe(base)} No row is bad.",
+        configs=tuple(runs[fraction][i] for i in range(len(seeds)) for fraction in FRACTIONS for runs in every),
         views=(
             Points(
                 title="Final accuracy over the size of the block",
                 x_label="k / d",
                 x_scale="log",
                 y="accuracy",
-                panels=(PointPanel(title="BGmD", lines=points),),
+                panels=tuple(
+                    PointPanel(title=step, lines=tuple(_point_line(way, runs) for way, runs in some.items()))
+                    for step, some in ways.items()
+                ),
             ),
             Curves(
                 title="Test accuracy over the steps",
                 x="step",
                 y="accuracy",
-                panels=tuple(CurvePanel(title=way, lines=_lines(runs)) for way, runs in ways.items()),
+                panels=tuple(
+                    CurvePanel(title=f"{step}, {way}", lines=_lines(runs))
+                    for step, some in ways.items()
+                    for way, runs in some.items()
+                ),
             ),
         ),
     )
@@ -58,15 +62,16 @@ def choice_of_k(variant: Variant, size: Size, seeds: Seeds) -> Plan:
 def residual(model: str, title: str, variant: Variant, size: Size, seeds: Seeds) -> Plan:
     """Relative residual, test accuracy and training loss over the steps, a line for each k."""
     base = mnist(variant, size, model)
-    runs = _runs(base, variant, seeds)
+    found = {step: _runs(base, step, seeds) for step in STEPS[variant]}
 
     def curves(name: str, y: Metric) -> Curves:
-        return Curves(title=name, x="step", y=y, panels=(CurvePanel(title="", lines=_lines(runs)),))
+        panels = tuple(CurvePanel(title=step, lines=_lines(runs)) for step, runs in found.items())
+        return Curves(title=name, x="step", y=y, panels=panels)
 
     return Plan(
         title=f"Relative residual, accuracy and loss over k: {title}",
-        about=f"{describe(base)} {MEMORY[variant]}",
-        configs=tuple(runs[fraction][i] for i in range(len(seeds)) for fraction in FRACTIONS),
+        about=f"{describe(base)} No row is bad.",
+        configs=tuple(runs[fraction][i] for i in range(len(seeds)) for fraction in FRACTIONS for runs in found.values()),
         views=(
             curves("Relative residual, 1 - ξ", "residual"),
             curves("Test accuracy", "accuracy"),
@@ -75,15 +80,22 @@ def residual(model: str, title: str, variant: Variant, size: Size, seeds: Seeds)
     )
 
 
-def _runs(base: Config, variant: Variant, seeds: Seeds, *, memory: str | None = None) -> Runs:
-    name = "bgmd" if variant == "paper" else "bgmd-published"
+def _runs(base: Config, step: str, seeds: Seeds, *, memory: str | None = None) -> Runs:
     return {
         fraction: tuple(
-            replace(base, **rule_parts(f"{name}(fraction={fraction})", base.optimizer, base.schedule, memory=memory), seed=seed)
+            replace(
+                base,
+                **rule_parts(f"{RULES[step]}(fraction={fraction})", base.optimizer, base.schedule, memory=memory),
+                seed=seed,
+            )
             for seed in seeds
         )
         for fraction in FRACTIONS
     }
+
+
+def _point_line(label: str, runs: Runs) -> PointLine:
+    return PointLine(label=label, points=tuple(Point(x=fraction, runs=hashes(some)) for fraction, some in runs.items()))
 
 
 def _lines(runs: Runs) -> tuple[Line, ...]:

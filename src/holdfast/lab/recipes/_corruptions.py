@@ -1,6 +1,6 @@
 """The threats of the paper's experiments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.lab.config import Threat
 from holdfast.lab.recipes._plan import Variant
@@ -50,3 +50,21 @@ def threat(name: str, share: float, variant: Variant, *, deviation: float = 10.0
     if name in attacks:
         return Threat(attack=attacks[name](), cast=cast, repeats=is_published)
     return Threat(corruption=corruptions[name](), cast=cast, whole_rows=is_published, repeats=is_published)
+
+
+def who_is_bad(names: Sequence[str], shares: Sequence[float], n_rows: int, variant: Variant) -> str:
+    """What the shares mean, in a sentence.
+
+    Example:
+        >>> who_is_bad([BIT_FLIP], [0.2, 0.4], 32, "paper")
+        'Of 32 rows, 20% are 6, 40% are 13.'
+        >>> who_is_bad([BIT_FLIP, BACKDOOR], [0.2], 32, "paper")
+        'Of 32 rows, 20% are 6, under attacks on gradients; the others hit a share of all samples, in whatever row they are.'
+    """
+    hits_rows = {threat(name, 0.5, variant).hits_rows for name in names}
+    listed = ", ".join(f"{share:.0%} are {Cast(bad_fraction=share).count(n_rows)}" for share in shares)
+    if hits_rows == {True}:
+        return f"Of {n_rows} rows, {listed}."
+    if hits_rows == {False}:
+        return "Bad are a share of all samples, in whatever row they are."
+    return f"Of {n_rows} rows, {listed}, under attacks on gradients; the others hit a share of all samples, in whatever row they are."

@@ -1,14 +1,16 @@
 """The training settings of the paper's three data sets."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from holdfast.lab.config import Config
 from holdfast.lab.data import data_sets
-from holdfast.lab.optimizers import Adam, Descent, Sgd
-from holdfast.lab.partitions import Partition, Shards, Shuffled
+from holdfast.lab.optimizers import Adam, Descent, Sgd, optimizers
+from holdfast.lab.partitions import Partition, Shards, Shuffled, partitions
 from holdfast.lab.recipes._plan import Size, Variant
-from holdfast.lab.schedules import Constant, Cosine, CosineRestarts, Exponential, Schedule
+from holdfast.lab.schedules import Constant, Cosine, CosineRestarts, Exponential, Schedule, schedules
 
 N_SHARDS = 80
 """Into which the label-sorted data are cut for clients that differ."""
@@ -107,16 +109,18 @@ def _n_steps(data: str, n_epochs: int, batch_size: int) -> int:
 
 def describe(config: Config) -> str:
     """The setting in a sentence."""
-    optimizer = config.optimizer
-    momentum = getattr(optimizer, "momentum", None)
     words = [
         f"{config.model} on {config.data}",
         f"{config.n_rows} rows of {config.row_size} samples",
         f"{config.n_steps:,} steps ({config.n_epochs:.1f} epochs)",
-        f"{optimizer.name} with rate {optimizer.lr:g}" + (f" and momentum {momentum:g}" if momentum else ""),
-        f"{config.schedule.name} schedule",
-        f"weight decay {getattr(optimizer, 'weight_decay', 0.0):g}",
+        _in_full(optimizers.to_json(config.optimizer)),
+        _in_full(schedules.to_json(config.schedule)),
+        _in_full(partitions.to_json(config.partition)),
     ]
-    if config.partition.is_fixed:
-        words.append(f"clients with {config.partition.name}")
     return ", ".join(words) + "."
+
+
+def _in_full(part: Mapping[str, Any]) -> str:
+    """As on the command line, but with the defaults; only what is off or zero is left out."""
+    listed = ", ".join(f"{name}={value}" for name, value in part.items() if name != "name" and value)
+    return f"{part['name']}({listed})" if listed else str(part["name"])

@@ -5,7 +5,17 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.lab.config import Config, Threat, hash_of
-from holdfast.lab.recipes._corruptions import ADDITIVE, BACKDOOR, BIT_FLIP, CLEAN, FEATURE_NOISE, GROUPS, IMPULSE, threat
+from holdfast.lab.recipes._corruptions import (
+    ADDITIVE,
+    BACKDOOR,
+    BIT_FLIP,
+    CLEAN,
+    FEATURE_NOISE,
+    GROUPS,
+    IMPULSE,
+    threat,
+    who_is_bad,
+)
 from holdfast.lab.recipes._methods import BGMD, FILTERED, GMD, PAPER_COLUMN, RULES, methods, rule_parts
 from holdfast.lab.recipes._paper_cells import PAPER_CELLS
 from holdfast.lab.recipes._plan import Plan, Recipe, Seeds, Size, Variant
@@ -26,7 +36,6 @@ from holdfast.records.views import (
     TimeSplit,
     View,
 )
-from holdfast.threats import Cast
 
 SHARES = (0.2, 0.4)
 TABLE_2 = (BIT_FLIP, ADDITIVE, FEATURE_NOISE, IMPULSE, BACKDOOR)
@@ -85,7 +94,7 @@ def _table(
     shorter = f"After {base.n_steps:,} steps of {base.model}, not after the paper's training: to be compared along a line."
     return Plan(
         title=title,
-        about=f"{describe(base)} {_counts(base.n_rows)}",
+        about=f"{describe(base)} {who_is_bad(threats, SHARES, base.n_rows, variant)}",
         configs=tuple(_in_order(cells, keys, variant, len(seeds))),
         views=_views(name, "" if size == "full" else shorter, cells, keys, methods(variant)),
     )
@@ -105,12 +114,6 @@ def _in_order(cells: Cells, keys: list[tuple[str, float]], variant: Variant, n_s
     ):
         for i in seeds:
             yield from (cells[what, share, method][i] for what, share in some for method in columns)
-
-
-def _counts(n_rows: int) -> str:
-    """What the shares mean for attacks on rows."""
-    shares = [f"{share:.0%} are {Cast(bad_fraction=share).count(n_rows)}" for share in SHARES]
-    return f"Of {n_rows} rows, {' and '.join(shares)}."
 
 
 def _views(name: str, note: str, cells: Cells, keys: list[tuple[str, float]], columns: list[str]) -> tuple[View, ...]:
@@ -148,7 +151,7 @@ def _views(name: str, note: str, cells: Cells, keys: list[tuple[str, float]], co
         ),
         RowWeights(
             title="Who was bad, and whom the rule believed",
-            note="One line per row of the step. Bad rows are marked; a rule that resists gives them no weight.",
+            note="One line per row of the step. A dot marks a bad row; a rule that resists gives it no weight, and so no colour.",
             panels=tuple(
                 RowPanel(title=f"{_label(what, SHARES[-1])}, {method}", run=hashes(cells[what, SHARES[-1], method])[0])
                 for what in threats

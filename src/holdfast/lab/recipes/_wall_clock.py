@@ -3,13 +3,12 @@
 from functools import partial
 
 from holdfast.lab.config import Config
-from holdfast.lab.recipes._corruptions import BACKDOOR, BIT_FLIP, IMPULSE, threat
+from holdfast.lab.recipes._corruptions import BACKDOOR, BIT_FLIP, IMPULSE, threat, who_is_bad
 from holdfast.lab.recipes._methods import FILTERED, methods
 from holdfast.lab.recipes._plan import Plan, Recipe, Seeds, Size, Variant
 from holdfast.lab.recipes._settings import describe, fashion_mnist
 from holdfast.lab.recipes._tables import SEEDS, hashes, with_method
 from holdfast.records.views import CurvePanel, Curves, Line, Point, PointLine, PointPanel, Points, TimeSplit
-from holdfast.threats import Cast
 
 SHARES = (0.0, 0.1, 0.2, 0.4)
 
@@ -35,15 +34,14 @@ def wall_clock(what: str, variant: Variant, size: Size, seeds: Seeds) -> Plan:
         PointLine(label=method, points=tuple(Point(x=share, runs=hashes(cells[share, method])) for share in SHARES))
         for method in names
     )
-    listed = ", ".join(f"{share:.0%} are {Cast(bad_fraction=share).count(base.n_rows)}" for share in SHARES if share)
     return Plan(
         title=f"Accuracy against time: {what.lower()}",
-        about=f"{describe(base)} Of {base.n_rows} rows, {listed}.",
+        about=f"{describe(base)} {who_is_bad([what], SHARES[1:], base.n_rows, variant)}",
         configs=tuple(order),
         views=(
             Curves(
                 title="Test accuracy over training time",
-                note="Time is the number of steps times what a step takes, which is the sum of the medians of its parts, without evaluations and without what the attackers do. As many runs were made side by side as there are cores.",
+                note="Time is the number of steps times what a step takes, which is the sum of the medians of its parts, without evaluations and without what the attackers do. The gradient is the same work for all of them: where it differs, the machine was slower.",
                 x="seconds",
                 y="accuracy",
                 panels=panels,

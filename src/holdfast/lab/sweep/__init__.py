@@ -1,6 +1,7 @@
 """Many runs, side by side, that can be stopped and taken up at any moment."""
 
+from holdfast.lab.sweep._cores import n_cores
 from holdfast.lab.sweep._events import Audience
-from holdfast.lab.sweep._sweep import Tally, n_cores, sweep
+from holdfast.lab.sweep._sweep import Tally, sweep
 
 __all__ = ["Audience", "Tally", "n_cores", "sweep"]

@@ -14,6 +14,7 @@ from holdfast.errors import NewerRecordError
 from holdfast.lab.config import Config, config_to_json, hash_of, run_name
 from holdfast.lab.recipes import Plan
 from holdfast.lab.recipes.measurements import Measurement, measurements
+from holdfast.lab.sweep._cores import n_cores
 from holdfast.lab.sweep._events import Audience
 from holdfast.lab.sweep._worker import reason_of
 from holdfast.lab.sweep._workers import Workers
@@ -85,11 +86,6 @@ def sweep(
         with Workers(min(n_workers, len(missing)), n_threads) as workers:
             _make(missing, workers, options, audience, stop, tally)
     return tally
-
-
-def n_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _measure(measurement: Measurement, folder: Path, command: Sequence[str], audience: Audience, tally: Tally) -> None:

@@ -17,16 +17,21 @@ PATIENCE = 0.2
 
 
 @contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A process that is started within ignores SIGINT from its first moment: Ctrl-C reaches every process of the terminal, and the sweep says what to do."""
+def _deaf() -> Iterator[None]:
+    """A process that is started within ignores SIGINT and SIGTERM from its first moment.
+
+    Ctrl-C reaches every process of a terminal, and a service manager's wish to end every process of a service. The sweep hears it and says what to do; if the
+    sweep itself is gone, its pipe tells.
+    """
     if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @final
@@ -93,7 +98,7 @@ class Workers:
     def _start(self) -> tuple[SpawnProcess, Connection]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=work, args=(theirs, self._n_threads), daemon=True)
-        with _deaf_to_ctrl_c():
+        with _deaf():
             process.start()
         theirs.close()  # so that the worker's end is the only one, and its death is seen
         return process, ours

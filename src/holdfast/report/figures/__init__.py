@@ -5,10 +5,10 @@ from typing import Any
 
 from holdfast.records.views import Curves, Measured, Pictures, Points, RowWeights, Scatter, TimeSplit, ValueTable, View
 from holdfast.report._collection import Collection
-from holdfast.report.figures._chart import Chart, PictureGrid
+from holdfast.report.figures._chart import Chart
 from holdfast.report.figures._curves import curves
 from holdfast.report.figures._export import FORMATS, export
-from holdfast.report.figures._inline import InlinePanel, inline, sample
+from holdfast.report.figures._inline import inline, sample
 from holdfast.report.figures._measured import measured
 from holdfast.report.figures._metrics import accuracy_in_percent
 from holdfast.report.figures._panel import DataTable
@@ -23,8 +23,6 @@ __all__ = [
     "FORMATS",
     "Chart",
     "DataTable",
-    "InlinePanel",
-    "PictureGrid",
     "accuracy_in_percent",
     "chart",
     "export",

@@ -67,16 +67,12 @@ def absent(found: Collection, runs: list[str]) -> tuple[str, ...]:
     wanted = list(dict.fromkeys(runs))
     missing = [key for key in wanted if key not in found.runs]
     going = [key for key in wanted if key in found.runs and not found.runs[key].has_ended]
-    if missing and len(missing) == len(wanted):
-        return (nothing_yet(len(wanted), "run"),)
-    said = []
-    if missing:
-        said.append(f"{len(missing):,} of its {counted(len(wanted), 'run')} {_are(missing)} not there yet.")
-    if going and len(wanted) == 1:
-        said.append("Its run is unfinished.")
-    elif going:
-        said.append(f"{len(going):,} of its {counted(len(wanted), 'run')} {_are(going)} unfinished.")
-    return tuple(said)
+    said = not_yet(len(missing), len(wanted), "run")
+    if not going:
+        return said
+    if len(wanted) == 1:
+        return (*said, "Its run is unfinished.")
+    return (*said, f"{len(going):,} of its {counted(len(wanted), 'run')} {_are(len(going))} unfinished.")
 
 
 def remarks_of(panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -85,10 +81,21 @@ def remarks_of(panels: Sequence[Panel]) -> tuple[str, ...]:
     return (" ".join(said),) if said else ()
 
 
-def nothing_yet(n: int, noun: str) -> str:
-    """What stands in the place of a figure all of whose `n` things are missing."""
-    return f"Nothing to show yet: {f'its {noun}' if n == 1 else f'none of its {n:,} {noun}s'} is {'not ' if n == 1 else ''}there."
+def not_yet(n_missing: int, n: int, noun: str) -> tuple[str, ...]:
+    """What is to be said of a figure that needs `n` things, of which some are missing: nothing, or a sentence.
+
+    Example:
+        >>> not_yet(0, 3, "run"), not_yet(1, 3, "run")
+        ((), ('1 of its 3 runs is not there yet.',))
+        >>> not_yet(1, 1, "run"), not_yet(3, 3, "run")
+        (('Nothing to show yet: its run is not there.',), ('Nothing to show yet: none of its 3 runs is there.',))
+    """
+    if n_missing == 0:
+        return ()
+    if n_missing == n:
+        return (f"Nothing to show yet: {f'its {noun} is not' if n == 1 else f'none of its {n:,} {noun}s is'} there.",)
+    return (f"{n_missing:,} of its {counted(n, noun)} {_are(n_missing)} not there yet.",)
 
 
-def _are(things: list[str]) -> str:
-    return "is" if len(things) == 1 else "are"
+def _are(n: int) -> str:
+    return "is" if n == 1 else "are"

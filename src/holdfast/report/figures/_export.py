@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from holdfast.records import write_atomically
 from holdfast.report._colors import PRINT
 from holdfast.report._looks import Look
 from holdfast.report.figures._chart import Chart
@@ -38,7 +40,8 @@ def export(chart: Chart, looks: Mapping[str, Look], stem: Path, formats: Sequenc
         figure = _figure(chart, pens)
         for name in formats:
             path = stem.with_name(f"{stem.name}.{name}")
-            figure.savefig(path, format=name, metadata=dict(FORMATS[name]), facecolor=PRINT["paper"], dpi=160)
+            save = partial(figure.savefig, format=name, metadata=dict(FORMATS[name]), facecolor=PRINT["paper"], dpi=160)
+            write_atomically(path, save)
             paths.append(path)
     return paths
 
@@ -82,5 +85,7 @@ def _handle(shape: Shape, pens: Pens, label: str, text: str | None = None) -> Ar
     name = (label if text is None else text).lstrip("_")  # matplotlib hides what begins with one
     if shape == "patch":
         return Patch(color=pen.color, linewidth=0, label=name)
+    if shape == "frame":
+        return Patch(edgecolor=pen.color, fill=False, linewidth=1.2, label=name)
     dashes = "none" if shape == "marker" else pen.dashes
     return Line2D([], [], color=pen.color, linestyle=dashes, marker=pen.marker, markersize=4, linewidth=1.6, label=name)

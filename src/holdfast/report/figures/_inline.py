@@ -85,6 +85,9 @@ def sample(shape: Shape, look: Look, prefix: str) -> str:
         place = figure.transFigure
         if shape == "patch":
             figure.add_artist(Rectangle((0.2, 0.0), 0.6, 1.0, color=pen.color, linewidth=0, transform=place))
+        elif shape == "frame":
+            frame = Rectangle((0.3, 0.12), 0.4, 0.76, edgecolor=pen.color, fill=False, linewidth=1.6, transform=place)
+            figure.add_artist(frame)
         else:
             dashes = "none" if shape == "marker" else pen.dashes
             line = Line2D([0.04, 0.5, 0.96], [0.5] * 3, color=pen.color, linestyle=dashes, linewidth=1.6, transform=place)

@@ -5,8 +5,8 @@ from statistics import linear_regression
 
 from holdfast.records.views import Measured, MeasuredLine, MeasuredPanel, MeasuredPoint
 from holdfast.report._collection import Collection
-from holdfast.report._words import counted, number
-from holdfast.report.figures._chart import Chart, nothing_yet
+from holdfast.report._words import number
+from holdfast.report.figures._chart import Chart, not_yet
 from holdfast.report.figures._line_panel import LinePanel, Spot, Trace
 from holdfast.report.figures._panel import DataTable
 
@@ -26,17 +26,12 @@ def measured(view: Measured, found: Collection) -> Chart:
             tables.append(_exponent_table(panel.title, fitted))
         if traces:
             panels.append(_panel(panel, traces, fitted))
-    remarks = []
-    if missing and missing == len(wanted):
-        remarks.append(nothing_yet(missing, "value"))
-    elif missing:
-        remarks.append(f"{missing:,} of its {counted(len(wanted), 'value')} {'is' if missing == 1 else 'are'} not there yet.")
     return Chart(
         kind=view.kind,
         title=view.title,
         note=view.note,
         panels=tuple(panels),
-        remarks=tuple(remarks),
+        remarks=not_yet(missing, len(wanted), "value"),
         keys="Lines",
         tables=tuple(tables),
     )

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from holdfast.report._colors import PRINT
 from holdfast.report._looks import Dashes, Look
 
-Shape = Literal["line", "marker", "patch"]
+Shape = Literal["line", "marker", "patch", "frame"]
 
 
 @final

@@ -1,5 +1,6 @@
 """Who was bad, and whom the rule believed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import final
@@ -15,22 +16,30 @@ from holdfast.report._words import number
 from holdfast.report.figures._chart import Chart, absent
 from holdfast.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
 
-DOT = ((0, 0, 0), (0, 1, 0), (0, 0, 0))
-CORNERS = ((1, 0, 1), (0, 0, 0), (1, 0, 1))
-"""What marks a cell, in ninths of it."""
+FINE = 7
+"""Pixels along a side of a cell that is marked."""
+
+SHAPES: dict[str, Shape] = {"weight": "patch", "bad row": "marker", "rejected row": "frame"}
 
 FEWEST = 12
 """Steps that there is room for, however few there are."""
 
-Ninths = tuple[tuple[int, ...], ...]
+Pixel = tuple[float, float, float, float]
+"""Red, green, blue, and how much it covers."""
+
+Cell = Callable[[int, int, float, tuple[float, float, float]], Pixel]
+"""What a mark has at a pixel of a cell whose weight has some strength."""
+
+CLEAR: Pixel = (1.0, 1.0, 1.0, 0.0)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeatPanel(Panel):
-    """Rows over steps: the stronger the colour, the greater the weight; a dot marks a bad row, corners a rejected one.
+    """Rows over steps: the stronger the colour, the greater the weight; a dot marks a bad row, a frame a rejected one.
 
-    The layers are images with transparency rather than thousands of shapes: small, and right on light and dark ground.
+    The layers are images with transparency rather than thousands of shapes: small, and right on light and dark ground. A dot has a white edge, the stronger the
+    greater the weight is: a bad row that was believed must not be overlooked.
     """
 
     steps: tuple[int, ...]
@@ -39,7 +48,7 @@ class HeatPanel(Panel):
     rejected: tuple[frozenset[int], ...]
 
     def shape(self, label: str) -> Shape:
-        return "patch" if label == "weight" else "marker"
+        return SHAPES[label]
 
     @property
     def height(self) -> float:
@@ -52,15 +61,16 @@ class HeatPanel(Panel):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return ("weight", *(["bad"] if any(self.bad) else []), *(["rejected"] if any(self.rejected) else []))
+        return ("weight", *(["bad row"] if any(self.bad) else []), *(["rejected row"] if any(self.rejected) else []))
 
     def draw(self, axes: Axes, pens: Pens) -> None:
         top = max(max(step) for step in self.weights) or 1.0
         strengths = [[self.weights[j][i] / top for j in range(len(self.steps))] for i in range(self.n_rows)]
-        self._draw_layer(axes, pens, "weight", strengths)
-        for label, cells, ninths in (("bad", self.bad, DOT), ("rejected", self.rejected, CORNERS)):
+        color = to_rgb(pens.ink_in_images("weight"))
+        self._draw_layer(axes, pens, "weight", [[(*color, strength) for strength in line] for line in strengths])
+        for label, cells, cell in (("bad row", self.bad, _dot), ("rejected row", self.rejected, _frame)):
             if any(cells):
-                self._draw_layer(axes, pens, label, self._marked(cells, ninths))
+                self._draw_layer(axes, pens, label, self._marked(cells, strengths, cell, to_rgb(pens.ink_in_images(label))))
         axes.set_xlim(0, max(len(self.steps), FEWEST))
         axes.set_ylim(self.n_rows, 0)
         axes.set_xlabel("step")
@@ -73,17 +83,18 @@ class HeatPanel(Panel):
         axes.yaxis.set_major_locator(FixedLocator([i + 0.5 for i in range(0, self.n_rows, max(1, -(-self.n_rows // 6)))]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: str(int(y))))
 
-    def _draw_layer(self, axes: Axes, pens: Pens, label: str, strengths: list[list[float]]) -> None:
-        color = to_rgb(pens.ink_in_images(label))
-        image = [[(*color, strength) for strength in line] for line in strengths]
+    def _draw_layer(self, axes: Axes, pens: Pens, label: str, image: list[list[Pixel]]) -> None:
         extent = (0.0, float(len(self.steps)), float(self.n_rows), 0.0)
         axes.imshow(image, extent=extent, interpolation="none", aspect="auto", gid=pens[label].gid)
 
-    def _marked(self, cells: tuple[frozenset[int], ...], ninths: Ninths) -> list[list[float]]:
+    def _marked(
+        self, cells: tuple[frozenset[int], ...], strengths: list[list[float]], cell: Cell, color: tuple[float, float, float]
+    ) -> list[list[Pixel]]:
+        """The marks of some cells, in fine pixels."""
         return [
-            [float(i in cells[j] and bool(pixel)) for j in range(len(self.steps)) for pixel in line]
+            [cell(u, v, strengths[i][j], color) if i in cells[j] else CLEAR for j in range(len(self.steps)) for u in range(FINE)]
             for i in range(self.n_rows)
-            for line in ninths
+            for v in range(FINE)
         ]
 
     def marks(self, axes: Axes) -> list[Mark]:
@@ -106,6 +117,15 @@ class HeatPanel(Panel):
             rows.append((str(i), *means, str(len(when_bad)), str(rejected)))
         columns = ("row", "mean weight when good", "mean weight when bad", "times bad", "times rejected")
         return DataTable(caption=f"{self.title}, at {len(self.steps)} steps", columns=columns, rows=tuple(rows))
+
+
+def _dot(u: int, v: int, strength: float, color: tuple[float, float, float]) -> Pixel:
+    far = max(abs(u - FINE // 2), abs(v - FINE // 2))
+    return (*color, 1.0) if far <= 1 else (1.0, 1.0, 1.0, strength) if far == 2 else CLEAR
+
+
+def _frame(u: int, v: int, _strength: float, color: tuple[float, float, float]) -> Pixel:
+    return (*color, 1.0) if {u, v} & {0, FINE - 1} else CLEAR
 
 
 def row_weights(view: RowWeights, found: Collection) -> Chart:

@@ -2,8 +2,8 @@
 
 from holdfast.records.views import MeasuredValue, ValueTable
 from holdfast.report._collection import Collection
-from holdfast.report._words import counted, number
-from holdfast.report.figures._chart import Chart, nothing_yet
+from holdfast.report._words import number
+from holdfast.report.figures._chart import Chart, not_yet
 from holdfast.report.figures._panel import DataTable
 
 NOT_MEASURED = "not measured"
@@ -15,14 +15,10 @@ def values(view: ValueTable, found: Collection) -> Chart:
     """A figure without a drawing: its table is seen at once."""
     wanted = [cell for row in view.rows for cell in row.cells if cell.measurement]
     missing = sum(_text(cell, found) == NOT_MEASURED for cell in wanted)
+    remarks = not_yet(missing, len(wanted), "value")
     if missing and missing == len(wanted):
-        return Chart(kind=view.kind, title=view.title, note=view.note, remarks=(nothing_yet(missing, "value"),))
+        return Chart(kind=view.kind, title=view.title, note=view.note, remarks=remarks)
     rows = tuple((row.label, *(_text(cell, found) for cell in row.cells)) for row in view.rows)
-    remarks = (
-        (f"{missing:,} of its {counted(len(wanted), 'value')} {'is' if missing == 1 else 'are'} not there yet.",)
-        if missing
-        else ()
-    )
     return Chart(
         kind=view.kind,
         title=view.title,

@@ -1,5 +1,3 @@
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -9,6 +7,7 @@ from torch import Tensor
 from holdfast._checks import check_count, check_fraction, check_positive
 from holdfast.lab.recipes.measurements._candidates import candidate
 from holdfast.lab.recipes.measurements._measurement import Measurement
+from holdfast.lab.recipes.measurements._timing import least_seconds
 
 MOST_STEPS = 1000
 
@@ -54,7 +53,7 @@ class BlockSpeedUp(Measurement):
             return weiszfeld(rows[:, block], self.tolerance)
 
         bgmd, median = candidate(f"bgmd(fraction={self.fraction})"), candidate("geometric-median")
-        times = _least(
+        times = least_seconds(
             {
                 "weiszfeld": lambda: weiszfeld(rows, self.tolerance),
                 "weiszfeld on block": on_block,
@@ -89,14 +88,3 @@ def weiszfeld(rows: Tensor, tolerance: float) -> Tensor:
         if float(moved) <= tolerance * float(torch.linalg.vector_norm(point)):
             break
     return point
-
-
-def _least(calls: dict[str, Callable[[], object]], n_rounds: int) -> dict[str, float]:
-    best = dict.fromkeys(calls, float("inf"))
-    for round_ in range(n_rounds + 1):
-        for name, call in calls.items():
-            started = time.perf_counter()
-            call()
-            if round_ > 0:
-                best[name] = min(best[name], time.perf_counter() - started)
-    return best

@@ -1,4 +1,3 @@
-import time
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -7,6 +6,7 @@ import torch
 from holdfast._checks import check_count
 from holdfast.lab.recipes.measurements._candidates import candidate
 from holdfast.lab.recipes.measurements._measurement import Measurement
+from holdfast.lab.recipes.measurements._timing import least_seconds
 
 
 @final
@@ -38,11 +38,5 @@ class RuleTime(Measurement):
     def measure(self) -> dict[str, Any]:
         rows = torch.randn(self.n, self.d, generator=torch.Generator().manual_seed(0)) + 1.0
         measured, mean = candidate(self.rule), candidate("mean")
-        best = {measured: float("inf"), mean: float("inf")}
-        for round_ in range(self.n_rounds + 1):
-            for call in best:
-                started = time.perf_counter()
-                call(rows)
-                if round_ > 0:  # the first warms up
-                    best[call] = min(best[call], time.perf_counter() - started)
-        return {"seconds": float(f"{best[measured]:.4g}"), "means": float(f"{best[measured] / best[mean]:.4g}")}
+        best = least_seconds({"rule": lambda: measured(rows), "mean": lambda: mean(rows)}, self.n_rounds)
+        return {"seconds": float(f"{best['rule']:.4g}"), "means": float(f"{best['rule'] / best['mean']:.4g}")}
