@@ -34,7 +34,7 @@ results: setup
 	$(BIN)/holdfast report docs/results/paper/records.jsonl --notes docs/results/paper/notes --output docs/results/paper --format svg
 
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
 
 check: setup
 	$(BIN)/ruff format --check .
