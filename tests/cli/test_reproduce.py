@@ -44,17 +44,17 @@ def test_a_trained_figure_in_a_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_it_stops_when_asked_and_goes_on_when_asked_again(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    command = ["reproduce", *SIX_RUNS, "--seeds", "2", "--jobs", "1"]
+    command = ["reproduce", *SIX_RUNS, "--jobs", "1"]
     with started(tmp_path, *command) as running:
-        running.until(lambda: "[2/12]" in running.out)
+        running.until(lambda: "[1/6]" in running.out)
         running.send(number)
         assert running.wait() == code
     assert "Stopped; the same command goes on from here." in running.error
     assert "Traceback" not in running.error
     with started(tmp_path, *command) as again:
         assert again.wait() == 0
-    assert re.match(r"\d+ of 12 runs have ended before and are not made again", again.out)
-    assert again.out.splitlines()[-1].startswith("12 of 12 runs have ended.")
+    assert re.match(r"\d of 6 runs have ended before and are not made again", again.out)
+    assert again.out.splitlines()[-1].startswith("6 of 6 runs have ended.")
 
 
 def test_failures_are_collected(tmp_path: Path) -> None:

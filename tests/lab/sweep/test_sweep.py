@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from holdfast.lab.config import Config, hash_of, run_name
 from holdfast.lab.recipes import Plan
 from holdfast.lab.recipes.measurements import Measurement, ToyMedian, measurements
 from holdfast.lab.sweep import Audience, _cores, n_cores, sweep
+from holdfast.lab.sweep._cores import threads_each
 from holdfast.lab.training import run
 from holdfast.records import Record, read_measurement, read_record
 from tests.lab.cases import tiny
 
 SHORT = [tiny("mean", seed=seed) for seed in range(3)] + [tiny("bgmd", "scaled-flip", seed=7)]
-LONG = [replace(config, n_steps=250, evaluate_every=200) for config in SHORT]
+LONG = [replace(config, n_steps=120, evaluate_every=100) for config in SHORT]
 
 
 @dataclass
@@ -107,8 +109,8 @@ def test_a_stop_leaves_runs_that_go_on(tmp_path: Path) -> None:
     assert tally.was_stopped
     assert tally.n_ended == 0
     assert (diary.count("began"), diary.count("stopped")) == (2, 2)
-    assert all(0 < read_record(path).n_steps < 250 for path in (tmp_path / "runs").iterdir())
-    assert sweep(plan_of(LONG[:3]), tmp_path / "runs", Diary(), n_workers=2).n_ended == 3
+    assert all(0 < read_record(path).n_steps < 120 for path in (tmp_path / "runs").iterdir())
+    assert sweep(plan_of(LONG[:3]), tmp_path / "runs", Diary(), n_workers=1).n_ended == 3
     assert_all_there(tmp_path / "runs", LONG[:3], tmp_path)
 
 
@@ -132,7 +134,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_is_told(tmp_path: Path)
     (failure,) = tally.failures
     assert "was killed by signal 9" in failure
     assert failure.split(":")[0] in {run_name(config) for config in LONG}
-    assert sweep(plan_of(LONG), tmp_path / "runs", Diary(), n_workers=2).n_ended == 4
+    assert sweep(plan_of(LONG), tmp_path / "runs", Diary(), n_workers=1).n_ended == 4
     assert_all_there(tmp_path / "runs", LONG, tmp_path)
 
 
@@ -244,10 +246,19 @@ def test_a_container_s_quota_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert n_cores() == 8
 
 
+@pytest.mark.parametrize(("n_torch", "n_workers", "expected"), [(8, 2, 4), (3, 2, 3), (1, 1, 1), (8, 16, 1)])
+def test_threads_are_a_part_of_the_cores_and_no_more_than_torch_has(
+    monkeypatch: pytest.MonkeyPatch, n_torch: int, n_workers: int, expected: int
+) -> None:
+    monkeypatch.setattr(_cores, "n_cores", lambda: 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_torch)
+    assert threads_each(n_workers) == expected
+
+
 def test_workers_share_the_cores(tmp_path: Path) -> None:
     sweep(plan_of(SHORT[:2]), tmp_path, Diary(), n_workers=2)
     for config in SHORT[:2]:
-        assert read_record(tmp_path / run_name(config)).run["machine"]["threads"] == max(1, n_cores() // 2)
+        assert read_record(tmp_path / run_name(config)).run["machine"]["threads"] == threads_each(2)
 
 
 PROGRAM = """
@@ -281,7 +292,7 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) ->
         process.kill()
         process.wait()
     wait_until(lambda: not subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, check=False).stdout)
-    tally = sweep(plan_of(LONG[:2]), folder, Diary(), n_workers=2)
+    tally = sweep(plan_of(LONG[:2]), folder, Diary(), n_workers=1)
     assert (tally.n_ended, tally.failures) == (2, [])
     shutil.rmtree(tmp_path / "alone", ignore_errors=True)
     assert_all_there(folder, LONG[:2], tmp_path)

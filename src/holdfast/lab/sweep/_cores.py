@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import torch
+
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Where Linux tells a container how many microseconds of CPU it has in each period, or "max"."""
 
@@ -15,3 +17,8 @@ def n_cores() -> int:
     except (OSError, ValueError):  # there is none
         return n
     return max(1, min(n, int(share / period)))
+
+
+def threads_each(n_workers: int) -> int:
+    """How many threads each of so many processes computes with: its part of the cores, and no more than torch takes here, which heeds OMP_NUM_THREADS."""
+    return max(1, min(n_cores() // n_workers, torch.get_num_threads()))

@@ -14,7 +14,7 @@ from holdfast.errors import NewerRecordError
 from holdfast.lab.config import Config, config_to_json, hash_of, run_name
 from holdfast.lab.recipes import Plan
 from holdfast.lab.recipes.measurements import Measurement, measurements
-from holdfast.lab.sweep._cores import n_cores
+from holdfast.lab.sweep._cores import threads_each
 from holdfast.lab.sweep._events import Audience
 from holdfast.lab.sweep._worker import reason_of
 from holdfast.lab.sweep._workers import Workers
@@ -64,7 +64,7 @@ def sweep(
         plan: the runs and measurements.
         folder: for all of them.
         audience: is told how it goes.
-        n_workers: processes side by side. They share the cores; none of them has more threads than its part.
+        n_workers: processes side by side. They share the cores; none of them has more threads than its part, or than this process.
         data_dir: where data sets may be, besides the usual places.
         device: where to compute.
         stop: asked every now and then; if it says True, all runs stop after their step, with a checkpoint.
@@ -82,7 +82,7 @@ def sweep(
     missing = _missing(plan.configs, folder, audience, tally)
     if missing:
         options = {"data_dir": None if data_dir is None else os.fspath(data_dir), "device": str(device), "command": list(command)}
-        n_threads = max(1, n_cores() // n_workers)  # however few runs are left: other threads would round otherwise
+        n_threads = threads_each(n_workers)  # however few runs are left: other threads would round otherwise
         with Workers(min(n_workers, len(missing)), n_threads) as workers:
             _make(missing, workers, options, audience, stop, tally)
     return tally
