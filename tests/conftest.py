@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,10 @@ settings.register_profile("holdfast", derandomize=True, deadline=None, max_examp
 settings.load_profile("holdfast")
 
 os.environ["HOLDFAST_COMPILE"] = "never"  # only the tests of compilation compile
+
+# A shell's background job ignores Ctrl-C, and so would the commands that tests start and stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
