@@ -71,6 +71,10 @@ def test_no_text_escapes_latex(text: str) -> None:
     assert not set(ESCAPED.sub("", latex(text))) & set("\\{}$&#_%~^<>[]\n")
 
 
+def test_latex_needs_no_font_encoding_but_the_default_one() -> None:
+    assert latex('a "word"') == "a ''word''"  # \textquotedbl is not in OT1
+
+
 @given(st.text())
 def test_no_text_escapes_markdown(text: str) -> None:
     shown = markdown(text)

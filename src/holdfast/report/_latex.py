@@ -10,7 +10,7 @@ _ESCAPES = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",
     "±": r"$\pm$",
     "Ω": r"$\Omega$",
     "√": r"$\surd$",
@@ -33,7 +33,7 @@ def latex(text: str) -> str:
 
 
 def latex_table(table: Grid | DataTable) -> str:
-    """A `tabular`, in need of the package booktabs: accuracies, where the paper's have columns of their own, or figures as words."""
+    """A `tabular` for the package booktabs: accuracies, where the paper's have columns of their own, or figures as words."""
     return _accuracies(table) if isinstance(table, Grid) else _words(table)
 
 
