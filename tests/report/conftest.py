@@ -24,7 +24,7 @@ ARGUMENTS = [
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a report of everything."""
-    notes = {"table-a": "GmD **stays** where `mean` goes.\n\nA second paragraph."}
+    notes = {"table-a": "GmD **stays** where `mean` goes.\n\nA second paragraph, 5 % longer."}
     return write_report(everything(), tmp_path_factory.mktemp("report"), notes=notes).parent
 
 
