@@ -41,6 +41,21 @@ def test_a_trained_figure_in_a_process(tmp_path: Path) -> None:
     assert (code, out.splitlines()) == (0, lines[-1:])
 
 
+def test_records_from_elsewhere_spare_their_runs(tmp_path: Path) -> None:
+    assert invoke("reproduce", *SIX_RUNS, "--jobs", "1", "--folder", "theirs").exit_code == 0
+    stopped = next(path for path in sorted((tmp_path / "theirs").iterdir()) if is_record(path))
+    lines = (stopped / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (stopped / "metrics.jsonl").write_bytes(b"".join(lines[:-1]))
+    assert invoke("report", "theirs", "--format", "svg", "--compact", "theirs.jsonl").exit_code == 0
+    result = invoke("reproduce", *SIX_RUNS, "--jobs", "1", "--known", "theirs.jsonl")
+    assert result.exit_code == 0
+    assert "5 of 6 runs have ended before and are not made again" in result.stdout
+    assert result.stdout.splitlines()[-1] == "6 of 6 runs have ended. To see them: holdfast report runs theirs.jsonl"
+    assert "it counts in no mean" in result.stderr
+    assert [path.name for path in (tmp_path / "runs").iterdir() if is_record(path)] == [stopped.name]
+    assert invoke("report", "runs", "theirs.jsonl", "--format", "svg").stdout.startswith("1 study and 6 runs.")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_it_stops_when_asked_and_goes_on_when_asked_again(tmp_path: Path, number: signal.Signals, code: int) -> None:
@@ -93,6 +108,7 @@ def test_quiet_says_the_last_line_alone() -> None:
         (["toy", "--seeds", "0"], ["--seeds"]),
         (["toy", "--seeds", "2"], ["`--seeds` must be left out for toy, which trains nothing, got 2."]),
         (["toy", "--jobs", "0"], ["--jobs"]),
+        (["toy", "--known", "nowhere.jsonl"], ["`paths` must exist, got nowhere.jsonl."]),
         (["toy", "--device", "moon"], ["`--device` must be one that this machine has"]),
     ],
 )

@@ -208,7 +208,10 @@ def test_the_paper_s_empty_cell_has_words(open_page: Open) -> None:
 def test_problems_and_readings_are_shown(open_page: Open) -> None:
     page = open_page()
     assert page.locator(".notice li").all_inner_texts() == ["a/b is unfinished."]
-    assert page.locator(".reading p").all_inner_texts() == ["GmD stays where mean goes.", "A second paragraph, 5\N{NO-BREAK SPACE}% longer."]
+    assert page.locator(".reading p").all_inner_texts() == [
+        "GmD stays where mean goes.",
+        "A second paragraph, 5\N{NO-BREAK SPACE}% longer.",
+    ]
     assert page.locator(".reading strong").inner_text() == "stays"
 
 

@@ -61,6 +61,14 @@ def reproduce(
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Runs side by side; they share the cores.", show_default="one a core"),
     ] = None,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--known",
+            help="Folders with records, or compact files, whose runs are not made again; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     folder: Annotated[Path, typer.Option("--folder", help="In which each run has a folder of its own.")] = Path("runs"),
     data_dir: options.DataDir = None,
     offline: options.Offline = False,
@@ -77,6 +85,7 @@ def reproduce(
     if seeds is not None and not plan.configs:
         raise failure("--seeds", f"be left out for {recipe}, which trains nothing", seeds)
     where = parse_device(device)
+    ended = _ended(known or [])
     study = study_of(chosen, plan, variant.value, size.value, seeds)
     with screen(quiet=quiet, json=False) as shown:
         for config in {config.data: config for config in plan.configs}.values():
@@ -99,12 +108,13 @@ def reproduce(
             folder,
             audience,
             n_workers=jobs or (n_cores() if where.type == "cpu" else 1),
+            known=ended,
             data_dir=data_dir,
             device=where,
             stop=asked.asked,
             command=study.command,
         )
-    _tell(tally, folder)
+    _tell(tally, [folder, *(known or [])])
     if tally.was_stopped:
         raise typer.Exit(asked.code or ExitCode.INTERRUPTED)
     if tally.failures:
@@ -119,7 +129,19 @@ def _recipe(name: str, variant: VariantName) -> Recipe:
     return recipes[name]
 
 
-def _tell(tally: Tally, folder: Path) -> None:
+def _ended(known: list[Path]) -> frozenset[str]:
+    """The hashes of what these records hold and need not be made again."""
+    if not known:
+        return frozenset()
+    from holdfast.report import collect  # not for every sweep: it takes a second
+
+    found = collect(known)
+    for problem in found.problems:
+        error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
+    return frozenset(key for key, run in found.runs.items() if run.has_ended) | frozenset(found.measurements)
+
+
+def _tell(tally: Tally, places: list[Path]) -> None:
     """What came of it, and what to do next."""
     for sentence in tally.failures:
         error_console().print(f"Failed: {sentence}", style="red", soft_wrap=True)
@@ -130,4 +152,4 @@ def _tell(tally: Tally, folder: Path) -> None:
     if tally.was_stopped:
         typer.echo(f"{ended}. Stopped; the same command goes on from here.", err=True)
     else:
-        typer.echo(f"{ended}. To see them: holdfast report {shlex.quote(str(folder))}")
+        typer.echo(f"{ended}. To see them: holdfast report {shlex.join(map(str, places))}")

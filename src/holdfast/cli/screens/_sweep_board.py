@@ -57,7 +57,7 @@ class SweepBoard(Audience):
         self._n_failed += 1
         self._latest.append(Text.assemble((f"failed: {reason}", "red"), f"  {measurement.name}"))
 
-    def known(self, config: Config, record: Record) -> None:
+    def known(self, config: Config) -> None:
         self._progress.end(None, config)
 
     def began(self, worker: int, config: Config, folder: Path) -> None:

@@ -36,7 +36,7 @@ class SweepLines(Audience):
     def not_measured(self, measurement: Measurement, reason: str) -> None:
         typer.echo(f"{measurement.name} failed: {reason}", err=True)
 
-    def known(self, config: Config, record: Record) -> None:
+    def known(self, config: Config) -> None:
         self._progress.end(None, config)
         self._n_known += 1
 

@@ -26,8 +26,8 @@ class Audience(ABC):
         """A measurement could not be made; the others go on."""
 
     @abstractmethod
-    def known(self, config: Config, record: Record) -> None:
-        """A run had ended before."""
+    def known(self, config: Config) -> None:
+        """A run had ended before, here or elsewhere."""
 
     @abstractmethod
     def began(self, worker: int, config: Config, folder: Path) -> None:

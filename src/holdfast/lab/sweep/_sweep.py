@@ -3,7 +3,7 @@
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -50,6 +50,7 @@ def sweep(
     audience: Audience,
     *,
     n_workers: int,
+    known: Container[str] = frozenset(),
     data_dir: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
     stop: Callable[[], bool] = lambda: False,
@@ -65,6 +66,7 @@ def sweep(
         folder: for all of them.
         audience: is told how it goes.
         n_workers: processes side by side. They share the cores; none of them has more threads than its part, or than this process.
+        known: hashes of runs and measurements that are kept elsewhere, and not made again.
         data_dir: where data sets may be, besides the usual places.
         device: where to compute.
         stop: asked every now and then; if it says True, all runs stop after their step, with a checkpoint.
@@ -78,8 +80,8 @@ def sweep(
         if stop():
             tally.was_stopped = True
             return tally
-        _measure(measurement, folder, command, audience, tally)
-    missing = _missing(plan.configs, folder, audience, tally)
+        _measure(measurement, folder, known, command, audience, tally)
+    missing = _missing(plan.configs, folder, known, audience, tally)
     if missing:
         options = {"data_dir": None if data_dir is None else os.fspath(data_dir), "device": str(device), "command": list(command)}
         n_threads = threads_each(n_workers)  # however few runs are left: other threads would round otherwise
@@ -88,10 +90,12 @@ def sweep(
     return tally
 
 
-def _measure(measurement: Measurement, folder: Path, command: Sequence[str], audience: Audience, tally: Tally) -> None:
+def _measure(
+    measurement: Measurement, folder: Path, known: Container[str], command: Sequence[str], audience: Audience, tally: Tally
+) -> None:
     """Measure, unless it was measured before."""
     try:
-        is_new = _make_measurement(measurement, folder, command)
+        is_new = _make_measurement(measurement, folder, known, command)
     except Exception as error:  # whatever it is, the others shall be made
         tally.failures.append(f"{measurement.name}: {reason_of(error)}")
         audience.not_measured(measurement, reason_of(error))
@@ -100,9 +104,11 @@ def _measure(measurement: Measurement, folder: Path, command: Sequence[str], aud
     audience.measured(measurement, is_new=is_new)
 
 
-def _make_measurement(measurement: Measurement, folder: Path, command: Sequence[str]) -> bool:
+def _make_measurement(measurement: Measurement, folder: Path, known: Container[str], command: Sequence[str]) -> bool:
     """Whether there was need to."""
     config = measurements.to_json(measurement)
+    if config_hash(config) in known:
+        return False
     path = folder / f"{measurement.name}-{config_hash(config)[:8]}{MEASUREMENT_SUFFIX}"
     if path.exists():
         try:
@@ -118,18 +124,19 @@ def _make_measurement(measurement: Measurement, folder: Path, command: Sequence[
     return True
 
 
-def _missing(configs: Sequence[Config], folder: Path, audience: Audience, tally: Tally) -> deque[tuple[Config, Path]]:
+def _missing(
+    configs: Sequence[Config], folder: Path, known: Container[str], audience: Audience, tally: Tally
+) -> deque[tuple[Config, Path]]:
     """The runs that are still to be made, and where."""
     found = _known_folders(folder)
     missing: deque[tuple[Config, Path]] = deque()
     for config in configs:
         place = found.get(hash_of(config), folder / run_name(config))
-        record = _ended(place)
-        if record is None:
-            missing.append((config, place))
-        else:
+        if hash_of(config) in known or _ended(place) is not None:
             tally.n_ended += 1
-            audience.known(config, record)
+            audience.known(config)
+        else:
+            missing.append((config, place))
     return missing
 
 
