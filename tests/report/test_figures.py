@@ -41,6 +41,7 @@ from holdfast.report._looks import FIXED, looks_of
 from holdfast.report.figures import Chart, chart, export, inline
 from holdfast.report.figures._line_panel import LinePanel
 from holdfast.report.figures._metrics import QUANTITIES
+from holdfast.report.figures._pace import seconds_per_step
 from holdfast.report.figures._panel import Pens
 from holdfast.report.figures._row_weights import FINE, HeatPanel
 from tests.report.samples import HOSTILE, collection, everything, measurement, study, summary, views
@@ -73,6 +74,26 @@ def test_time_is_steps_times_the_time_of_a_step_without_evaluations() -> None:
     view = Curves(title="C", x="seconds", y="accuracy", panels=curve(run.hash).panels)
     (piece,) = only_panel(chart(view, collection(run))).traces[0].pieces
     assert [spot.x for spot in piece] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+
+
+def test_runs_of_a_slower_machine_are_drawn_at_the_pace_of_the_others() -> None:
+    """Its gradient, the same work, took three times as long, and so did its aggregation; another model's times are its own."""
+    usual, dear, slow, other = summary(seed=1), summary(seed=2), summary(seed=3), summary(model="lenet")
+    dear.content["seconds"] = usual.content["seconds"] | {"aggregation": 0.019}
+    slow.content["seconds"] = {part: 3 * seconds for part, seconds in usual.content["seconds"].items()}
+    other.content["seconds"] = {"gradient": 0.1}
+    runs = (usual, dear, slow, other)
+    lines = tuple(Line(label=str(i), runs=(run.hash,)) for i, run in enumerate(runs))
+    view = Curves(title="C", x="seconds", y="accuracy", panels=(CurvePanel(title="", lines=lines),))
+    traces = only_panel(chart(view, collection(*runs))).traces
+    assert [trace.pieces[0][-1].x for trace in traces] == pytest.approx([1.0, 1.6, 1.0, 4.0])
+
+
+@pytest.mark.parametrize("seconds", [{}, {"gradient": 0.0, "data": 0.1}])
+def test_a_run_without_times_of_its_gradient_keeps_its_own(seconds: dict[str, float]) -> None:
+    odd, usual = summary(seed=1), summary(seed=2)
+    odd.content["seconds"] = seconds
+    assert seconds_per_step([odd, usual]) == {odd.hash: sum(seconds.values()), usual.hash: 0.025}
 
 
 def test_where_a_seed_diverged_each_run_is_drawn_and_crosses_end_the_lost() -> None:

@@ -1,6 +1,9 @@
 """What happened over time."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import fmean
+from typing import final
 
 from holdfast.records import Summary
 from holdfast.records.views import CurvePanel, Curves, Line, Scale
@@ -9,9 +12,35 @@ from holdfast.report._words import DIVERGED, number
 from holdfast.report.figures._chart import Chart, absent, remarks_of
 from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace
 from holdfast.report.figures._metrics import QUANTITIES, Quantity
+from holdfast.report.figures._pace import seconds_per_step
 
 WIDE = 1000.0
 """What goes over more than this factor is shown on a logarithmic axis."""
+
+
+@final
+@dataclass(frozen=True)
+class Clock:
+    """Where a step stands on the axis.
+
+    Args:
+        seconds: what a step takes each run, by its hash; None if the axis has steps.
+    """
+
+    seconds: Mapping[str, float] | None
+
+    @property
+    def label(self) -> str:
+        """Of the axis."""
+        return "step" if self.seconds is None else "training time (s)"
+
+    def x(self, run: Summary, step: int) -> float:
+        """The place of a run's step."""
+        return step * (1.0 if self.seconds is None else self.seconds[run.hash])
+
+    def at(self, x: float) -> str:
+        """A place in words."""
+        return f"step {number(x)}" if self.seconds is None else f"{number(x)} s"
 
 
 def curves(view: Curves, found: Collection) -> Chart:
@@ -21,28 +50,29 @@ def curves(view: Curves, found: Collection) -> Chart:
     drawn, each for itself, where none has ended.
     """
     runs = [key for panel in view.panels for line in panel.lines for key in line.runs]
-    panels = tuple(panel for panel in (_panel(view, panel, found) for panel in view.panels) if panel.labels)
+    there = [found.runs[key] for key in dict.fromkeys(runs) if key in found.runs]
+    clock = Clock(None if view.x == "step" else seconds_per_step(there))
+    panels = tuple(panel for panel in (_panel(QUANTITIES[view.y], clock, panel, found) for panel in view.panels) if panel.labels)
     return Chart(
         kind=view.kind, title=view.title, note=view.note, panels=panels, remarks=(*remarks_of(panels), *absent(found, runs))
     )
 
 
-def _panel(view: Curves, panel: CurvePanel, found: Collection) -> LinePanel:
-    quantity = QUANTITIES[view.y]
+def _panel(quantity: Quantity, clock: Clock, panel: CurvePanel, found: Collection) -> LinePanel:
     traces, crosses = [], []
     for line in panel.lines:
         shown = _shown(line, found)
         if any(run.has_diverged for run in shown) or not all(run.has_ended for run in shown):
-            pieces = [_spots(view, quantity, [run]) for run in shown]
-            lost = _crosses(view, quantity, line.label, shown)
+            pieces = [_spots(quantity, clock, [run]) for run in shown]
+            lost = _crosses(quantity, clock, line.label, shown)
         else:
-            pieces, lost = [_spots(view, quantity, shown)], []
+            pieces, lost = [_spots(quantity, clock, shown)], []
         crosses += lost
         if any(pieces) or lost:
             traces.append(Trace(label=line.label, pieces=tuple(piece for piece in pieces if piece)))
     return LinePanel(
         title=panel.title,
-        x_label="step" if view.x == "step" else "training time (s)",
+        x_label=clock.label,
         y_label=quantity.label,
         y_scale=_scale(quantity, traces),
         traces=tuple(traces),
@@ -56,50 +86,42 @@ def _shown(line: Line, found: Collection) -> list[Summary]:
     return [run for run in there if run.has_ended] or there
 
 
-def _spots(view: Curves, quantity: Quantity, runs: list[Summary]) -> tuple[Spot, ...]:
+def _spots(quantity: Quantity, clock: Clock, runs: list[Summary]) -> tuple[Spot, ...]:
     """The mean over the runs at each step at which all of them have a value."""
     values = [dict(quantity.over_steps(run)) for run in runs]
     steps = sorted(set.intersection(*map(set, values))) if values else []
-    return tuple(_spot(view, quantity, runs, step, [by_step[step] for by_step in values]) for step in steps)
+    return tuple(_spot(quantity, clock, runs, step, [by_step[step] for by_step in values]) for step in steps)
 
 
-def _spot(view: Curves, quantity: Quantity, runs: list[Summary], step: int, values: list[float]) -> Spot:
-    x = fmean(_x(view, run, step) for run in runs)
+def _spot(quantity: Quantity, clock: Clock, runs: list[Summary], step: int, values: list[float]) -> Spot:
+    x = fmean(clock.x(run, step) for run in runs)
     says = quantity.form(fmean(values))
     if len(values) == 1:
         state = "" if runs[0].has_ended else " (unfinished)"
-        return Spot(x=x, y=values[0], at=_at(view, x), says=says + state)
+        return Spot(x=x, y=values[0], at=clock.at(x), says=says + state)
     low, high = min(values), max(values)
     return Spot(
-        x=x, y=fmean(values), low=low, high=high, at=_at(view, x), says=f"{says} ({quantity.form(low)} to {quantity.form(high)})"
+        x=x, y=fmean(values), low=low, high=high, at=clock.at(x), says=f"{says} ({quantity.form(low)} to {quantity.form(high)})"
     )
 
 
-def _crosses(view: Curves, quantity: Quantity, label: str, runs: list[Summary]) -> list[Cross]:
+def _crosses(quantity: Quantity, clock: Clock, label: str, runs: list[Summary]) -> list[Cross]:
     """One at the end of each line that diverged, and one at the bottom for all runs that diverged before they had a line."""
     crosses, lineless = [], []
     for run in (run for run in runs if run.has_diverged):
         values = quantity.over_steps(run)
         if values:
-            x = _x(view, run, values[-1][0])
+            x = clock.x(run, values[-1][0])
             says = f"{DIVERGED} at step {run.content['n_steps']}"
-            crosses.append(Cross(label=label, x=x, y=values[-1][1], at=_at(view, x), says=says))
+            crosses.append(Cross(label=label, x=x, y=values[-1][1], at=clock.at(x), says=says))
         else:
             lineless.append(run)
     if lineless:
         first = min(lineless, key=lambda run: run.content["n_steps"])
-        x = _x(view, first, first.content["n_steps"])
+        x = clock.x(first, first.content["n_steps"])
         many = f"{len(lineless)} of {len(runs)} {DIVERGED}, the first" if len(runs) > 1 else DIVERGED
-        crosses.append(Cross(label=label, x=x, at=_at(view, x), says=f"{many} at step {first.content['n_steps']}"))
+        crosses.append(Cross(label=label, x=x, at=clock.at(x), says=f"{many} at step {first.content['n_steps']}"))
     return crosses
-
-
-def _x(view: Curves, run: Summary, step: int) -> float:
-    return step * (1.0 if view.x == "step" else run.seconds_per_step)
-
-
-def _at(view: Curves, x: float) -> str:
-    return f"step {number(x)}" if view.x == "step" else f"{number(x)} s"
 
 
 def _scale(quantity: Quantity, traces: list[Trace]) -> Scale:
