@@ -42,15 +42,16 @@ def test_markdown_table() -> None:
 def test_latex_table() -> None:
     assert latex_table(sample()).splitlines() == [
         "% Test accuracy in percent",
-        r"\begin{tabular}{lrrrrr}",
+        r"\begin{tabular}{lrrr}",
         r"\toprule",
-        r" & \multicolumn{2}{c}{SGD} & \multicolumn{2}{c}{GmD} & \multicolumn{1}{c}{BGmD} \\",
-        r" & here & paper & here & paper & here \\",
+        r" & SGD & GmD & BGmD \\",
         r"\midrule",
-        r"Clean & \textbf{90.5 $\pm$ 6.4} & 89.39 $\pm$ 0.28 & 80.5 $\pm$ 6.4 & 88.00 & 70.5 $\pm$ 6.4 \\",
+        r"Clean & \textbf{90.5 $\pm$ 6.4} & 80.5 $\pm$ 6.4 & 70.5 $\pm$ 6.4 \\",
+        r"\quad \scriptsize the paper & \scriptsize 89.39 $\pm$ 0.28 & \scriptsize 88.00 &  \\[2pt]",
         r"\midrule",
-        r"\multicolumn{6}{l}{\emph{Gradient attack}} \\",
-        r"Sign flip, 40\% & diverged & --- & \textbf{70.5 $\pm$ 6.4} & 88.00 & 60.5 $\pm$ 6.4 \\",
+        r"\multicolumn{4}{l}{\emph{Gradient attack}} \\",
+        r"Sign flip, 40\% & diverged & \textbf{70.5 $\pm$ 6.4} & 60.5 $\pm$ 6.4 \\",
+        r"\quad \scriptsize the paper & \scriptsize --- & \scriptsize 88.00 &  \\[2pt]",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -61,7 +62,7 @@ def test_every_line_of_a_hostile_table_has_its_cells() -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}
     lines = latex_table(hostile()).splitlines()
     cells = next(line for line in lines if r"\textbf" in line)
-    assert len(re.findall(r"(?<!\\)&", cells)) == 2
+    assert len(re.findall(r"(?<!\\)&", cells)) == 1
     assert all("\n" not in line and line.startswith("%") for line in lines[:1])
 
 

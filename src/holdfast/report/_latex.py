@@ -1,7 +1,11 @@
 """Tables for LaTeX, with the rules of booktabs."""
 
+from collections.abc import Iterable
+
 from holdfast.report._accuracy_table import Cell, Grid
 from holdfast.report.figures import DataTable
+
+SMALL = r"\scriptsize "
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -33,43 +37,44 @@ def latex(text: str) -> str:
 
 
 def latex_table(table: Grid | DataTable) -> str:
-    """A `tabular` for the package booktabs: accuracies, where the paper's have columns of their own, or figures as words."""
+    """A `tabular` for the package booktabs: accuracies, the paper's in small print below each line, or figures as words."""
     return _accuracies(table) if isinstance(table, Grid) else _words(table)
 
 
 def _accuracies(grid: Grid) -> str:
-    kinds = "".join("rr" if has_paper else "r" for _, has_paper in grid.columns)
+    """As narrow as can be: columns of the paper's own would make Table 2 twice as wide as a page."""
     lines = [
         f"% {' '.join(grid.title.split())}",
-        r"\begin{tabular}{l" + kinds + "}",
+        rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
         r"\toprule",
-        " & ".join(["", *(_head(name, has_paper) for name, has_paper in grid.columns)]) + r" \\",
+        _line(["", *(latex(name) for name, _ in grid.columns)]),
     ]
-    if grid.has_paper:
-        under = [r"here & paper" if has_paper else "here" for _, has_paper in grid.columns]
-        lines.append(" & ".join(["", *under]) + r" \\")
     for group, rows in grid.groups:
         lines.append(r"\midrule")
         if group:
-            lines.append(rf"\multicolumn{{{len(kinds) + 1}}}{{l}}{{\emph{{{latex(group)}}}}} \\")
+            lines.append(rf"\multicolumn{{{len(grid.columns) + 1}}}{{l}}{{\emph{{{latex(group)}}}}} \\")
         for label, cells in rows:
-            shown = [part for cell, (_, has_paper) in zip(cells, grid.columns, strict=True) for part in _cell(cell, has_paper)]
-            lines.append(" & ".join([latex(label), *shown]) + r" \\")
+            lines.append(_line([latex(label), *map(_result, cells)]))
+            if grid.has_paper:
+                lines.append(_line([rf"\quad {SMALL}the paper", *map(_paper, cells)]) + "[2pt]")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def _words(table: DataTable) -> str:
     kinds = "".join("l" if i in table.texts else "r" for i in range(len(table.columns)))
     lines = [f"% {' '.join(table.caption.split())}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"]
-    lines += [" & ".join(map(latex, table.columns)) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(latex, row)) + r" \\" for row in table.rows]
+    lines += [_line(map(latex, table.columns)), r"\midrule"]
+    lines += [_line(map(latex, row)) for row in table.rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _head(name: str, has_paper: bool) -> str:
-    return rf"\multicolumn{{2}}{{c}}{{{latex(name)}}}" if has_paper else rf"\multicolumn{{1}}{{c}}{{{latex(name)}}}"
+def _line(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
 
 
-def _cell(cell: Cell, has_paper: bool) -> list[str]:
-    text = rf"\textbf{{{latex(cell.words)}}}" if cell.is_best else latex(cell.words)
-    return [text, latex(cell.paper or "")] if has_paper else [text]
+def _result(cell: Cell) -> str:
+    return rf"\textbf{{{latex(cell.words)}}}" if cell.is_best else latex(cell.words)
+
+
+def _paper(cell: Cell) -> str:
+    return f"{SMALL}{latex(cell.paper)}" if cell.paper else ""
