@@ -101,19 +101,17 @@ def _table(
 
 
 def _in_order(cells: Cells, keys: list[tuple[str, float]], variant: Variant, n_seeds: int) -> Iterator[Config]:
-    """One seed everywhere, then the others, clean and gradient attacks before the rest; last what the paper does not have."""
+    """One seed everywhere, then the others line by line, clean and gradient attacks before the rest; last what the paper does not have."""
     first = [method for method in methods(variant) if method != FILTERED]
     urgent = [key for key in keys if GROUPS.get(key[0], "") in ("", "Gradient attack")]
     others = [key for key in keys if key not in urgent]
-    later = range(1, n_seeds)
-    for seeds, some, columns in (
-        ([0], keys, first),
-        (later, urgent, first),
-        (later, others, first),
-        (range(n_seeds), keys, [FILTERED]),
+    for some, seeds, columns in (
+        (keys, range(1), first),
+        (urgent + others, range(1, n_seeds), first),
+        (keys, range(1), [FILTERED]),
+        (urgent + others, range(1, n_seeds), [FILTERED]),
     ):
-        for i in seeds:
-            yield from (cells[what, share, method][i] for what, share in some for method in columns)
+        yield from (cells[what, share, method][i] for what, share in some for i in seeds for method in columns)
 
 
 def _views(name: str, note: str, cells: Cells, keys: list[tuple[str, float]], columns: list[str]) -> tuple[View, ...]:
