@@ -108,7 +108,7 @@ def test_quiet_says_the_last_line_alone() -> None:
         (["toy", "--seeds", "0"], ["--seeds"]),
         (["toy", "--seeds", "2"], ["`--seeds` must be left out for toy, which trains nothing, got 2."]),
         (["toy", "--jobs", "0"], ["--jobs"]),
-        (["toy", "--known", "nowhere.jsonl"], ["`paths` must exist, got nowhere.jsonl."]),
+        (["toy", "--known", "nowhere.jsonl"], ["--known", "'nowhere.jsonl' does not exist"]),
         (["toy", "--device", "moon"], ["`--device` must be one that this machine has"]),
     ],
 )

@@ -41,9 +41,9 @@ from holdfast.report._looks import FIXED, looks_of
 from holdfast.report.figures import Chart, chart, export, inline
 from holdfast.report.figures._line_panel import LinePanel
 from holdfast.report.figures._metrics import QUANTITIES
-from holdfast.report.figures._pace import seconds_per_step
 from holdfast.report.figures._panel import Pens
 from holdfast.report.figures._row_weights import FINE, HeatPanel
+from holdfast.report.figures._step_times import REMARK, step_times
 from tests.report.samples import HOSTILE, collection, everything, measurement, study, summary, views
 
 FIGURES = [view for view in views() if view.kind != "accuracy-table"]
@@ -76,24 +76,35 @@ def test_time_is_steps_times_the_time_of_a_step_without_evaluations() -> None:
     assert [spot.x for spot in piece] == pytest.approx([0.25, 0.5, 0.75, 1.0])
 
 
-def test_runs_of_a_slower_machine_are_drawn_at_the_pace_of_the_others() -> None:
-    """Its gradient, the same work, took three times as long, and so did its aggregation; another model's times are its own."""
+def test_gradients_of_the_same_work_take_the_same_time() -> None:
+    """One run was made while the machine was slow; another has another model, whose gradient is its own."""
     usual, dear, slow, other = summary(seed=1), summary(seed=2), summary(seed=3), summary(model="lenet")
     dear.content["seconds"] = usual.content["seconds"] | {"aggregation": 0.019}
-    slow.content["seconds"] = {part: 3 * seconds for part, seconds in usual.content["seconds"].items()}
+    slow.content["seconds"] = usual.content["seconds"] | {"gradient": 0.06}
     other.content["seconds"] = {"gradient": 0.1}
     runs = (usual, dear, slow, other)
     lines = tuple(Line(label=str(i), runs=(run.hash,)) for i, run in enumerate(runs))
-    view = Curves(title="C", x="seconds", y="accuracy", panels=(CurvePanel(title="", lines=lines),))
-    traces = only_panel(chart(view, collection(*runs))).traces
+    drawn = chart(Curves(title="C", x="seconds", y="accuracy", panels=(CurvePanel(title="", lines=lines),)), collection(*runs))
+    traces = only_panel(drawn).traces
     assert [trace.pieces[0][-1].x for trace in traces] == pytest.approx([1.0, 1.6, 1.0, 4.0])
+    assert drawn.remarks == (REMARK,)
+    bars = chart(TimeSplit(title="T", lines=lines), collection(*runs))
+    (panel,) = bars.panels
+    assert [row[-1] for row in panel.table().rows] == ["25.0", "40.0", "25.0", "100.0"]
+    assert bars.remarks == (REMARK,)
 
 
-@pytest.mark.parametrize("seconds", [{}, {"gradient": 0.0, "data": 0.1}])
-def test_a_run_without_times_of_its_gradient_keeps_its_own(seconds: dict[str, float]) -> None:
+def test_other_devices_have_gradients_of_their_own() -> None:
+    here, there = summary(seed=1), summary(seed=2)
+    there.content["machine"] = {"device": "cuda"}
+    there.content["seconds"] = {"gradient": 0.001}
+    assert {key: parts["gradient"] for key, parts in step_times([here, there]).items()} == {here.hash: 0.02, there.hash: 0.001}
+
+
+def test_a_run_without_a_step_has_no_times() -> None:
     odd, usual = summary(seed=1), summary(seed=2)
-    odd.content["seconds"] = seconds
-    assert seconds_per_step([odd, usual]) == {odd.hash: sum(seconds.values()), usual.hash: 0.025}
+    odd.content.update({"seconds": {}, "machine": None})
+    assert step_times([odd, usual]) == {odd.hash: {}, usual.hash: usual.content["seconds"]}
 
 
 def test_where_a_seed_diverged_each_run_is_drawn_and_crosses_end_the_lost() -> None:

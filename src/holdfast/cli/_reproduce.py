@@ -17,6 +17,7 @@ from holdfast.cli._exit_codes import ExitCode, speaks_plainly
 from holdfast.cli._interrupts import interrupts
 from holdfast.cli.screens import SweepBoard, SweepLines, screen
 from holdfast.errors import MissingDataError
+from holdfast.lab.config import hash_of
 from holdfast.lab.data import locate
 from holdfast.lab.recipes import Recipe, recipes, study_of
 from holdfast.lab.sweep import Audience, Tally, n_cores, sweep
@@ -65,7 +66,8 @@ def reproduce(
         list[Path] | None,
         typer.Option(
             "--known",
-            help="Folders with records, or compact files, whose runs are not made again; may be repeated.",
+            help="Folders with records, or compact files, whose ended runs are not made again; may be repeated.",
+            exists=True,
             show_default=False,
         ),
     ] = None,
@@ -85,10 +87,10 @@ def reproduce(
     if seeds is not None and not plan.configs:
         raise failure("--seeds", f"be left out for {recipe}, which trains nothing", seeds)
     where = parse_device(device)
-    ended = _ended(known or [])
+    ended = _ended_runs(known or [], quiet=quiet)
     study = study_of(chosen, plan, variant.value, size.value, seeds)
     with screen(quiet=quiet, json=False) as shown:
-        for config in {config.data: config for config in plan.configs}.values():
+        for config in {config.data: config for config in plan.configs if hash_of(config) not in ended}.values():
             if not offline:
                 fetch_if_missing(config, data_dir, shown)
             elif locate(config.data, data_dir=data_dir) is None:
@@ -129,16 +131,16 @@ def _recipe(name: str, variant: VariantName) -> Recipe:
     return recipes[name]
 
 
-def _ended(known: list[Path]) -> frozenset[str]:
-    """The hashes of what these records hold and need not be made again."""
+def _ended_runs(known: list[Path], *, quiet: bool) -> frozenset[str]:
+    """The hashes of the runs that these records hold and that need not be made again."""
     if not known:
         return frozenset()
     from holdfast.report import collect  # not for every sweep: it takes a second
 
     found = collect(known)
-    for problem in found.problems:
+    for problem in () if quiet else found.problems:
         error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
-    return frozenset(key for key, run in found.runs.items() if run.has_ended) | frozenset(found.measurements)
+    return frozenset(key for key, run in found.runs.items() if run.has_ended)
 
 
 def _tell(tally: Tally, places: list[Path]) -> None:

@@ -61,11 +61,6 @@ class Summary:
         found = self.content["evaluations"]
         return float(found[-1]["accuracy"]) if found else None
 
-    @property
-    def seconds_per_step(self) -> float:
-        """What a step takes: the sum of the medians of its parts, without evaluations and what the attackers do."""
-        return float(sum(seconds for part, seconds in self.content["seconds"].items() if part not in ("attack", "evaluation")))
-
     @staticmethod
     def of(record: Record) -> "Summary":
         """The summary of a record.

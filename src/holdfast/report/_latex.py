@@ -42,7 +42,7 @@ def latex_table(table: Grid | DataTable) -> str:
 
 
 def _accuracies(grid: Grid) -> str:
-    """As narrow as can be: columns of the paper's own would make Table 2 twice as wide as a page."""
+    """The paper's figures have no columns of their own, which would make Table 2 twice as wide as a page."""
     lines = [
         f"% {' '.join(grid.title.split())}",
         rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
@@ -55,7 +55,7 @@ def _accuracies(grid: Grid) -> str:
             lines.append(rf"\multicolumn{{{len(grid.columns) + 1}}}{{l}}{{\emph{{{latex(group)}}}}} \\")
         for label, cells in rows:
             lines.append(_line([latex(label), *map(_result, cells)]))
-            if grid.has_paper:
+            if any(cell.paper for cell in cells):
                 lines.append(_line([rf"\quad {SMALL}the paper", *map(_paper, cells)]) + "[2pt]")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 

@@ -42,16 +42,15 @@ class Shelf:
             )
 
     def add_study(self, place: str, study: Study) -> None:
-        """Of two studies of one name, the one that has all runs of the other and more is kept, else the first."""
-        held = self._studies.setdefault(study.name, (place, study))
-        if held[1] == study:
+        """Of two studies of one name, the one that has all runs of the other and more is kept: it is the same with more seeds. Else the first."""
+        held_place, held = self._studies.setdefault(study.name, (place, study))
+        if held == study or held.references > study.references:
             return
-        has_more = study.references > held[1].references
-        kept, other = ((place, study), held) if has_more else (held, (place, study))
-        reason = "because it has more runs" if kept[1].references > other[1].references else "as the first"
-        self._studies[study.name] = kept
+        if study.references > held.references:
+            self._studies[study.name] = (place, study)
+            return
         self.problems.append(
-            f"{kept[0]} and {other[0]} hold two different studies of the name {study.name}; {kept[0].rstrip(',')} is used, {reason}."
+            f"{held_place} and {place} hold two different studies of the name {study.name}; {held_place.rstrip(',')} is used, as the first."
         )
 
     def collection(self) -> Collection:

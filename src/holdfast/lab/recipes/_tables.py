@@ -101,7 +101,7 @@ def _table(
 
 
 def _in_order(cells: Cells, keys: list[tuple[str, float]], variant: Variant, n_seeds: int) -> Iterator[Config]:
-    """One seed everywhere, then the others line by line, clean and gradient attacks before the rest; last what the paper does not have."""
+    """One seed everywhere, then the others line by line, clean and gradient attacks before the rest; last, in the same order, what the paper does not have."""
     first = [method for method in methods(variant) if method != FILTERED]
     urgent = [key for key in keys if GROUPS.get(key[0], "") in ("", "Gradient attack")]
     others = [key for key in keys if key not in urgent]

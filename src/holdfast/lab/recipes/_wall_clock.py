@@ -41,7 +41,7 @@ def wall_clock(what: str, variant: Variant, size: Size, seeds: Seeds) -> Plan:
         views=(
             Curves(
                 title="Test accuracy over training time",
-                note="Time is the number of steps times what a step takes, which is the sum of the medians of its parts, without evaluations and without what the attackers do. The gradient is the same work for all of them, so each run's times are scaled such that it takes as long as the median one: the machine was not always equally fast.",
+                note="Time is the number of steps times what a step takes, which is the sum of the medians of its parts, without evaluations and without what the attackers do.",
                 x="seconds",
                 y="accuracy",
                 panels=panels,

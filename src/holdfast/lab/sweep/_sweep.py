@@ -66,7 +66,7 @@ def sweep(
         folder: for all of them.
         audience: is told how it goes.
         n_workers: processes side by side. They share the cores; none of them has more threads than its part, or than this process.
-        known: hashes of runs and measurements that are kept elsewhere, and not made again.
+        known: hashes of runs that ended elsewhere, and are not made again.
         data_dir: where data sets may be, besides the usual places.
         device: where to compute.
         stop: asked every now and then; if it says True, all runs stop after their step, with a checkpoint.
@@ -80,7 +80,7 @@ def sweep(
         if stop():
             tally.was_stopped = True
             return tally
-        _measure(measurement, folder, known, command, audience, tally)
+        _measure(measurement, folder, command, audience, tally)
     missing = _missing(plan.configs, folder, known, audience, tally)
     if missing:
         options = {"data_dir": None if data_dir is None else os.fspath(data_dir), "device": str(device), "command": list(command)}
@@ -90,12 +90,10 @@ def sweep(
     return tally
 
 
-def _measure(
-    measurement: Measurement, folder: Path, known: Container[str], command: Sequence[str], audience: Audience, tally: Tally
-) -> None:
+def _measure(measurement: Measurement, folder: Path, command: Sequence[str], audience: Audience, tally: Tally) -> None:
     """Measure, unless it was measured before."""
     try:
-        is_new = _make_measurement(measurement, folder, known, command)
+        is_new = _make_measurement(measurement, folder, command)
     except Exception as error:  # whatever it is, the others shall be made
         tally.failures.append(f"{measurement.name}: {reason_of(error)}")
         audience.not_measured(measurement, reason_of(error))
@@ -104,11 +102,9 @@ def _measure(
     audience.measured(measurement, is_new=is_new)
 
 
-def _make_measurement(measurement: Measurement, folder: Path, known: Container[str], command: Sequence[str]) -> bool:
+def _make_measurement(measurement: Measurement, folder: Path, command: Sequence[str]) -> bool:
     """Whether there was need to."""
     config = measurements.to_json(measurement)
-    if config_hash(config) in known:
-        return False
     path = folder / f"{measurement.name}-{config_hash(config)[:8]}{MEASUREMENT_SUFFIX}"
     if path.exists():
         try:
@@ -128,7 +124,7 @@ def _missing(
     configs: Sequence[Config], folder: Path, known: Container[str], audience: Audience, tally: Tally
 ) -> deque[tuple[Config, Path]]:
     """The runs that are still to be made, and where."""
-    found = _known_folders(folder)
+    found = _folders_by_hash(folder)
     missing: deque[tuple[Config, Path]] = deque()
     for config in configs:
         place = found.get(hash_of(config), folder / run_name(config))
@@ -140,7 +136,7 @@ def _missing(
     return missing
 
 
-def _known_folders(folder: Path) -> dict[str, Path]:
+def _folders_by_hash(folder: Path) -> dict[str, Path]:
     """The runs in the folder by their hash."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob(RUN_FILE)):

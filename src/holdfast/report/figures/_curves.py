@@ -12,7 +12,7 @@ from holdfast.report._words import DIVERGED, number
 from holdfast.report.figures._chart import Chart, absent, remarks_of
 from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace
 from holdfast.report.figures._metrics import QUANTITIES, Quantity
-from holdfast.report.figures._pace import seconds_per_step
+from holdfast.report.figures._step_times import REMARK, step_times
 
 WIDE = 1000.0
 """What goes over more than this factor is shown on a logarithmic axis."""
@@ -20,7 +20,7 @@ WIDE = 1000.0
 
 @final
 @dataclass(frozen=True)
-class Clock:
+class TimeAxis:
     """Where a step stands on the axis.
 
     Args:
@@ -51,28 +51,41 @@ def curves(view: Curves, found: Collection) -> Chart:
     """
     runs = [key for panel in view.panels for line in panel.lines for key in line.runs]
     there = [found.runs[key] for key in dict.fromkeys(runs) if key in found.runs]
-    clock = Clock(None if view.x == "step" else seconds_per_step(there))
-    panels = tuple(panel for panel in (_panel(QUANTITIES[view.y], clock, panel, found) for panel in view.panels) if panel.labels)
+    axis = TimeAxis(None if view.x == "step" else _seconds_per_step(there))
+    panels = tuple(panel for panel in (_panel(QUANTITIES[view.y], axis, panel, found) for panel in view.panels) if panel.labels)
+    remarks = [REMARK] if axis.seconds is not None and len(there) > 1 else []
     return Chart(
-        kind=view.kind, title=view.title, note=view.note, panels=panels, remarks=(*remarks_of(panels), *absent(found, runs))
+        kind=view.kind,
+        title=view.title,
+        note=view.note,
+        panels=panels,
+        remarks=(*remarks, *remarks_of(panels), *absent(found, runs)),
     )
 
 
-def _panel(quantity: Quantity, clock: Clock, panel: CurvePanel, found: Collection) -> LinePanel:
+def _seconds_per_step(runs: list[Summary]) -> dict[str, float]:
+    """Without evaluations, and without what the attackers do."""
+    return {
+        key: sum(seconds for part, seconds in parts.items() if part not in ("attack", "evaluation"))
+        for key, parts in step_times(runs).items()
+    }
+
+
+def _panel(quantity: Quantity, axis: TimeAxis, panel: CurvePanel, found: Collection) -> LinePanel:
     traces, crosses = [], []
     for line in panel.lines:
         shown = _shown(line, found)
         if any(run.has_diverged for run in shown) or not all(run.has_ended for run in shown):
-            pieces = [_spots(quantity, clock, [run]) for run in shown]
-            lost = _crosses(quantity, clock, line.label, shown)
+            pieces = [_spots(quantity, axis, [run]) for run in shown]
+            lost = _crosses(quantity, axis, line.label, shown)
         else:
-            pieces, lost = [_spots(quantity, clock, shown)], []
+            pieces, lost = [_spots(quantity, axis, shown)], []
         crosses += lost
         if any(pieces) or lost:
             traces.append(Trace(label=line.label, pieces=tuple(piece for piece in pieces if piece)))
     return LinePanel(
         title=panel.title,
-        x_label=clock.label,
+        x_label=axis.label,
         y_label=quantity.label,
         y_scale=_scale(quantity, traces),
         traces=tuple(traces),
@@ -86,41 +99,41 @@ def _shown(line: Line, found: Collection) -> list[Summary]:
     return [run for run in there if run.has_ended] or there
 
 
-def _spots(quantity: Quantity, clock: Clock, runs: list[Summary]) -> tuple[Spot, ...]:
+def _spots(quantity: Quantity, axis: TimeAxis, runs: list[Summary]) -> tuple[Spot, ...]:
     """The mean over the runs at each step at which all of them have a value."""
     values = [dict(quantity.over_steps(run)) for run in runs]
     steps = sorted(set.intersection(*map(set, values))) if values else []
-    return tuple(_spot(quantity, clock, runs, step, [by_step[step] for by_step in values]) for step in steps)
+    return tuple(_spot(quantity, axis, runs, step, [by_step[step] for by_step in values]) for step in steps)
 
 
-def _spot(quantity: Quantity, clock: Clock, runs: list[Summary], step: int, values: list[float]) -> Spot:
-    x = fmean(clock.x(run, step) for run in runs)
+def _spot(quantity: Quantity, axis: TimeAxis, runs: list[Summary], step: int, values: list[float]) -> Spot:
+    x = fmean(axis.x(run, step) for run in runs)
     says = quantity.form(fmean(values))
     if len(values) == 1:
         state = "" if runs[0].has_ended else " (unfinished)"
-        return Spot(x=x, y=values[0], at=clock.at(x), says=says + state)
+        return Spot(x=x, y=values[0], at=axis.at(x), says=says + state)
     low, high = min(values), max(values)
     return Spot(
-        x=x, y=fmean(values), low=low, high=high, at=clock.at(x), says=f"{says} ({quantity.form(low)} to {quantity.form(high)})"
+        x=x, y=fmean(values), low=low, high=high, at=axis.at(x), says=f"{says} ({quantity.form(low)} to {quantity.form(high)})"
     )
 
 
-def _crosses(quantity: Quantity, clock: Clock, label: str, runs: list[Summary]) -> list[Cross]:
+def _crosses(quantity: Quantity, axis: TimeAxis, label: str, runs: list[Summary]) -> list[Cross]:
     """One at the end of each line that diverged, and one at the bottom for all runs that diverged before they had a line."""
     crosses, lineless = [], []
     for run in (run for run in runs if run.has_diverged):
         values = quantity.over_steps(run)
         if values:
-            x = clock.x(run, values[-1][0])
+            x = axis.x(run, values[-1][0])
             says = f"{DIVERGED} at step {run.content['n_steps']}"
-            crosses.append(Cross(label=label, x=x, y=values[-1][1], at=clock.at(x), says=says))
+            crosses.append(Cross(label=label, x=x, y=values[-1][1], at=axis.at(x), says=says))
         else:
             lineless.append(run)
     if lineless:
         first = min(lineless, key=lambda run: run.content["n_steps"])
-        x = clock.x(first, first.content["n_steps"])
+        x = axis.x(first, first.content["n_steps"])
         many = f"{len(lineless)} of {len(runs)} {DIVERGED}, the first" if len(runs) > 1 else DIVERGED
-        crosses.append(Cross(label=label, x=x, at=clock.at(x), says=f"{many} at step {first.content['n_steps']}"))
+        crosses.append(Cross(label=label, x=x, at=axis.at(x), says=f"{many} at step {first.content['n_steps']}"))
     return crosses
 
 

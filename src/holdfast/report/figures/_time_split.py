@@ -1,6 +1,7 @@
 """What a step spends its time on."""
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import final
@@ -11,6 +12,7 @@ from holdfast.records.views import Line, TimeSplit
 from holdfast.report._collection import Collection
 from holdfast.report.figures._chart import Chart, absent
 from holdfast.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
+from holdfast.report.figures._step_times import REMARK, step_times
 from holdfast.report.figures._ticks import set_scale
 
 PARTS = ("data", "attack", "gradient", "aggregation", "optimizer")
@@ -94,13 +96,15 @@ def _wrapped(label: str) -> str:
 
 def time_split(view: TimeSplit, found: Collection) -> Chart:
     """The mean over the seeds that ended of the median time of each part."""
-    bars = [(line.label, parts) for line in view.lines if (parts := _parts(line, found))]
+    keys = [key for line in view.lines for key in line.runs]
+    times = step_times(found.runs[key] for key in dict.fromkeys(keys) if key in found.runs and found.runs[key].has_ended)
+    bars = [(line.label, parts) for line in view.lines if (parts := _parts(line, times))]
     panels = (BarPanel(title="", bars=tuple(bars)),) if bars else ()
-    remarks = absent(found, [key for line in view.lines for key in line.runs])
+    remarks = (*([REMARK] if len(times) > 1 else []), *absent(found, keys))
     return Chart(kind=view.kind, title=view.title, note=view.note, panels=panels, remarks=remarks, keys="Parts")
 
 
-def _parts(line: Line, found: Collection) -> dict[str, float]:
-    runs = [found.runs[key].content["seconds"] for key in line.runs if key in found.runs and found.runs[key].has_ended]
+def _parts(line: Line, times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    runs = [times[key] for key in line.runs if key in times]
     names = dict.fromkeys(part for seconds in runs for part in seconds if part != "evaluation")
     return {part: 1000 * fmean(seconds.get(part, 0.0) for seconds in runs) for part in names}
