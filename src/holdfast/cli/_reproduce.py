@@ -17,7 +17,7 @@ from holdfast.cli._exit_codes import ExitCode, speaks_plainly
 from holdfast.cli._interrupts import interrupts
 from holdfast.cli.screens import SweepBoard, SweepLines, screen
 from holdfast.errors import MissingDataError
-from holdfast.lab.config import hash_of
+from holdfast.lab.config import Config, hash_of
 from holdfast.lab.data import locate
 from holdfast.lab.recipes import Recipe, recipes, study_of
 from holdfast.lab.sweep import Audience, Tally, n_cores, sweep
@@ -89,14 +89,7 @@ def reproduce(
     where = parse_device(device)
     ended = _ended_runs(known or [], quiet=quiet)
     study = study_of(chosen, plan, variant.value, size.value, seeds)
-    with screen(quiet=quiet, json=False) as shown:
-        for config in {config.data: config for config in plan.configs if hash_of(config) not in ended}.values():
-            if not offline:
-                fetch_if_missing(config, data_dir, shown)
-            elif locate(config.data, data_dir=data_dir) is None:
-                raise MissingDataError(
-                    f"{config.data} is not on this machine, and must be for --offline; get it by: holdfast data fetch {config.data}"
-                )
+    _have_data([config for config in plan.configs if hash_of(config) not in ended], data_dir, offline=offline, quiet=quiet)
     if jobs is not None and where.type == "cpu" and jobs > n_cores():
         error_console().print(f"Note: {jobs} runs side by side on {n_cores()} cores slow each other down.", style="yellow")
     keep_study(folder, study)
@@ -141,6 +134,18 @@ def _ended_runs(known: list[Path], *, quiet: bool) -> frozenset[str]:
     for problem in () if quiet else found.problems:
         error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
     return frozenset(key for key, run in found.runs.items() if run.has_ended)
+
+
+def _have_data(configs: list[Config], data_dir: Path | None, *, offline: bool, quiet: bool) -> None:
+    """Fetch the data sets of these runs, or refuse to begin without them."""
+    with screen(quiet=quiet, json=False) as shown:
+        for config in {config.data: config for config in configs}.values():
+            if not offline:
+                fetch_if_missing(config, data_dir, shown)
+            elif locate(config.data, data_dir=data_dir) is None:
+                raise MissingDataError(
+                    f"{config.data} is not on this machine, and must be for --offline; get it by: holdfast data fetch {config.data}"
+                )
 
 
 def _tell(tally: Tally, places: list[Path]) -> None:
