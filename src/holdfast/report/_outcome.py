@@ -59,12 +59,13 @@ class Outcome:
         return f"{self.result(form)} ({self.seeds})" if self.seeds else self.result(form)
 
     def result(self, form: Callable[[float], str] = percent) -> str:
-        """Mean and interval, or what came instead."""
+        """Mean and interval, or what came instead; beside runs that diverged, the range of the others."""
         if self.mean is not None:
             return spread(self.mean, self.interval, form)
-        if self.n_diverged:
-            return DIVERGED if self.n_diverged == self.n_ended else f"{self.n_diverged} of {self.n_ended} {DIVERGED}"
-        return self.unfinished or NOT_RUN
+        if self.n_diverged and self.values:
+            ends = dict.fromkeys(form(end(self.values)) for end in (min, max))
+            return f"{self.n_diverged} of {self.n_ended} {DIVERGED}, else {' to '.join(ends)}"
+        return DIVERGED if self.n_diverged else self.unfinished or NOT_RUN
 
     @property
     def seeds(self) -> str:
