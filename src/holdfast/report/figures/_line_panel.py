@@ -130,7 +130,7 @@ class LinePanel(Panel):
         spots = [spot for trace in self.traces for piece in trace.pieces for spot in piece]
         spread = {
             "band": "Bands reach from the least to the greatest of the seeds.",
-            "bars": "Bars are 95 % confidence intervals.",
+            "bars": "Bars are 95 % confidence intervals, as far as values can lie there.",
         }[self.spread]
         wide = (spread,) if any(spot.low is not None for spot in spots) else ()
         return (*wide, *(["A cross marks runs that diverged."] if self.crosses else []))

@@ -1,5 +1,6 @@
 """What a run has over time: where its summary keeps it, and how it is called."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
@@ -32,6 +33,11 @@ class Quantity:
     def bounds(self) -> tuple[float, float] | None:
         """Between which it must lie, if it is a share."""
         return None if self.factor == 1 else (0.0, self.factor)
+
+    def within(self, value: float) -> float:
+        """The value, or the bound beyond which it cannot lie."""
+        low, high = self.bounds or (-math.inf, math.inf)
+        return min(max(value, low), high)
 
     def over_steps(self, run: Summary) -> list[tuple[int, float]]:
         """Steps and values, where there are any."""

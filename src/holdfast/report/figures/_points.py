@@ -12,7 +12,7 @@ MOST_TICKS = 6
 
 
 def points(view: Points, found: Collection) -> Chart:
-    """The mean with its 95 % interval; a cross at the bottom where a seed diverged."""
+    """The mean with its 95 % interval, which is cut where no value can lie; a cross at the bottom where a seed diverged."""
     runs = [key for panel in view.panels for line in panel.lines for point in line.points for key in point.runs]
     panels = tuple(panel for panel in (_panel(view, panel, found) for panel in view.panels) if panel.labels)
     return Chart(
@@ -52,7 +52,9 @@ def _line(view: Points, line: PointLine, found: Collection) -> tuple[tuple[tuple
         at, says = f"{view.x_label} {number(point.x)}", result.words(quantity.form)
         if result.mean is not None:
             half = result.interval
-            low, high = (None, None) if half is None else (result.mean - half, result.mean + half)
+            low, high = (
+                (None, None) if half is None else (quantity.within(result.mean - half), quantity.within(result.mean + half))
+            )
             pieces[-1].append(Spot(x=point.x, y=result.mean, low=low, high=high, at=at, says=says))
         elif result.state == "diverged":
             crosses.append(Cross(label=line.label, x=point.x, at=at, says=says))
