@@ -32,7 +32,7 @@ def test_two_commands_from_nothing_to_a_page(tmp_path: Path) -> None:
     assert (code, error) == (0, "")
     assert out == "1 study and 4 measurements. The page: report/index.html\n"
     found = files(tmp_path / "report")
-    assert {"index.html", "report.md", "figures/toy-paper-smoke-1-scatter.svg", "figures/toy-paper-smoke-1-scatter.pdf"} <= set(
+    assert {"index.html", "report.md", "figures/toy-paper-smoke.1-scatter.svg", "figures/toy-paper-smoke.1-scatter.pdf"} <= set(
         found
     )
     assert b"http-equiv" in found["index.html"]
@@ -114,6 +114,23 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, arguments: list[str], words: 
     (tmp_path / "empty").mkdir()
     assert_refused(invoke("report", *arguments), *words)
     assert not (tmp_path / "report").exists()
+
+
+def test_a_reading_that_is_no_text_is_named(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "toy-paper-smoke.md").write_bytes(b"\xff\xfe")
+    assert_refused(invoke("report", str(made), "--notes", "notes"), "`--notes`", "toy-paper-smoke.md")
+
+
+def test_a_file_of_which_something_would_be_lost_is_not_written_over(made: Path, tmp_path: Path) -> None:
+    assert invoke("report", str(made), "--format", "svg", "--compact", "all.jsonl").exit_code == 0
+    with (tmp_path / "all.jsonl").open("a") as file:
+        file.write('{"format": "holdfast summ')
+    before = (tmp_path / "all.jsonl").read_bytes()
+    again = invoke("report", "all.jsonl", "--compact", "./all.jsonl", "--output", "again")
+    assert_refused(again, "must not be a file of which something could not be read, and would be lost, got all.jsonl")
+    assert (tmp_path / "all.jsonl").read_bytes() == before
+    assert not (tmp_path / "again").exists()
 
 
 def test_notes_must_be_a_folder(made: Path) -> None:

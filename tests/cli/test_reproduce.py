@@ -5,8 +5,12 @@ import signal
 from pathlib import Path
 
 import pytest
+import typer
 
-from holdfast.records import is_record, read_measurement, read_record, read_study
+from holdfast.cli._interrupts import interrupts
+from holdfast.lab.config import config_to_json, run_name
+from holdfast.lab.recipes import recipes
+from holdfast.records import Journal, create_record, is_record, read_measurement, read_record, read_study
 from tests.cli.commands import assert_refused, finished, invoke, started, terminal
 
 SMOKE = ["--size", "smoke"]
@@ -54,6 +58,35 @@ def test_records_from_elsewhere_spare_their_runs(tmp_path: Path) -> None:
     assert "it counts in no mean" in result.stderr
     assert [path.name for path in (tmp_path / "runs").iterdir() if is_record(path)] == [stopped.name]
     assert invoke("report", "runs", "theirs.jsonl", "--format", "svg").stdout.startswith("1 study and 6 runs.")
+
+
+def test_data_of_runs_that_ended_are_not_wanted(tmp_path: Path) -> None:
+    with_mnist = ["reproduce", "tiny-model", "--size", "quick", "--variant", "published", "--offline", "--folder", "runs"]
+    plan = recipes["tiny-model"].plan("published", "quick", range(1))
+    assert {config.data for config in plan.configs} == {"mnist"}
+    assert_refused(invoke(*with_mnist), "mnist is not on this machine", code=4)
+    for config in plan.configs:
+        create_record(tmp_path / "runs" / run_name(config), config_to_json(config))
+        with Journal(tmp_path / "runs" / run_name(config)) as journal:
+            journal.append({"end": "finished", "step": 0})
+    result = invoke(*with_mnist)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "6 of 6 runs have ended. To see them: holdfast report runs")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_second_signal_stops_at_once_with_the_first_one_s_code(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+
+    def ask_twice() -> None:
+        with interrupts() as asked:
+            signal.raise_signal(number)
+            assert asked.asked()
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(typer.Exit) as stopped:
+        ask_twice()
+    assert stopped.value.exit_code == code
+    assert signal.getsignal(number) == before
 
 
 @pytest.mark.slow

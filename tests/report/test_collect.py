@@ -73,6 +73,18 @@ def test_compact_files_hold_everything_and_are_the_same_each_time(tmp_path: Path
     assert kinds == sorted(kinds, key=["holdfast study", "holdfast measurement", "holdfast summary"].index)
 
 
+@pytest.mark.parametrize("line", ['{"format": "holdfast summ', json.dumps(summary(seed=6).content | {"version": 99})])
+def test_a_compact_file_of_which_something_would_be_lost_is_not_written_over(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text(json.dumps(summary(seed=5).content) + "\n" + line)
+    before = path.read_bytes()
+    found = collect([tmp_path])
+    with pytest.raises(ValueError, match=r"`path` must not be a file of which something could not be read.*some\.jsonl"):
+        write_compact(found, os.path.relpath(path))
+    assert path.read_bytes() == before
+    assert len(write_compact(found, tmp_path / "other.jsonl").read_text().splitlines()) == 1
+
+
 def test_a_copy_of_a_run_is_no_second_run(good: Path, tmp_path: Path) -> None:
     shutil.copytree(good, tmp_path / "copy")
     assert collect([good, tmp_path / "copy"]).problems == ()
@@ -206,6 +218,43 @@ def compact_with_a_number_beyond_all_floats(folder: Path) -> Path:
     return path
 
 
+def compact_with(folder: Path, **values: Any) -> Path:
+    path = folder / "some.jsonl"
+    path.write_text(json.dumps(summary(seed=5).content | values))
+    return path
+
+
+def compact_with_more_right_than_there_is(folder: Path) -> Path:
+    return compact_with(folder, evaluations=[{"step": 1, "accuracy": 1.5}])
+
+
+def compact_with_seconds_beyond_all_measure(folder: Path) -> Path:
+    return compact_with(folder, seconds={"gradient": 1e308})
+
+
+def compact_with_half_a_character(folder: Path) -> Path:
+    return compact_with(folder, command=["holdfast", "\ud800"])
+
+
+def run_nested_too_deeply(folder: Path) -> Path:
+    deep: Any = {}
+    for _ in range(700):
+        deep = {"in": deep}
+    return changed(write_run(folder / "deep", config(seed=1), []) / "run.json", config=deep).parent
+
+
+def study_with_a_control_character(folder: Path) -> Path:
+    return changed(write_study(folder, study()), title="a\x01b")
+
+
+def study_with_a_place_beyond_all_floats(folder: Path) -> Path:
+    return changed(write_study(folder, study()), place=10**400)
+
+
+def measurement_beyond_all_floats(folder: Path) -> Path:
+    return changed(write_measurement(folder, "toy", {"seed": 1}, {"errors": {"mean": 1.0}}), result={"errors": {"mean": 10**400}})
+
+
 def compact_with_lists_for_names(folder: Path) -> Path:
     strange = [{"format": []}, study().to_json() | {"views": [{"kind": []}]}]
     path = folder / "some.jsonl"
@@ -251,6 +300,13 @@ BAD: list[Callable[[Path], Path]] = [
     compact_with_words_for_numbers,
     run_with_a_number_beyond_all_floats,
     compact_with_a_number_beyond_all_floats,
+    compact_with_more_right_than_there_is,
+    compact_with_seconds_beyond_all_measure,
+    compact_with_half_a_character,
+    run_nested_too_deeply,
+    study_with_a_control_character,
+    study_with_a_place_beyond_all_floats,
+    measurement_beyond_all_floats,
     compact_with_lists_for_names,
     empty_folder,
     missing_path,

@@ -1,5 +1,6 @@
 """One run from a command."""
 
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -91,8 +92,13 @@ def show_run(
             checkpoint_seconds=checkpoint_seconds,
             watchers=watchers,
             stop=asked.asked,
-            command=["holdfast", *sys.argv[1:]],
+            command=["holdfast", *map(_shown, sys.argv[1:])],
         )
+
+
+def _shown(argument: str) -> str:
+    """An argument whose bytes may be no text, such as a folder's name, as one."""
+    return os.fsencode(argument).decode(errors="backslashreplace")
 
 
 def fetch_if_missing(config: Config, data_dir: Path | None, shown: Screen) -> None:

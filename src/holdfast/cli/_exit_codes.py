@@ -72,7 +72,8 @@ def speaks_plainly(command: Callable[P, T]) -> Callable[P, T]:
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
-            raise _failed(f"Not enough memory ({str(error).splitlines()[0]}).", ExitCode.FAILED) from None
+            why = str(error).partition("\n")[0]
+            raise _failed(f"Not enough memory ({why})." if why else "Not enough memory.", ExitCode.FAILED) from None
         except KeyboardInterrupt:
             error_console().print("Stopped.", style="yellow")
             raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import final
 
+import typer
+
 from holdfast.cli._console import error_console
 from holdfast.cli._exit_codes import ExitCode
 
@@ -31,11 +33,14 @@ class Interrupts:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Let SIGINT and SIGTERM ask for a stop, within the block."""
+    """Let SIGINT and SIGTERM ask for a stop, within the block; if the second one ends it, the exit code is the first one's."""
     noted = Interrupts()
     before = {number: signal.signal(number, noted.note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield noted
+    except KeyboardInterrupt:
+        error_console().print("Stopped.", style="yellow")
+        raise typer.Exit(noted.code or ExitCode.INTERRUPTED) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

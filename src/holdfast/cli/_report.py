@@ -52,9 +52,9 @@ def report(
 
     found = collect(runs or [Path("runs")])
     readings = _notes(notes)
-    page = write_report(found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=readings)
     if compact is not None:
         write_compact(found, compact)
+    page = write_report(found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=readings)
     names = {study.name for study in found.studies}
     strange = [f"{name}.md in {notes} belongs to no study of this report." for name in readings if name not in names]
     for problem in (*found.problems, *strange):
@@ -68,4 +68,11 @@ def _notes(folder: Path | None) -> dict[str, str]:
         return {}
     if not folder.is_dir():
         raise failure("--notes", "be a folder", folder)
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    return {path.stem: _note(path) for path in sorted(folder.glob("*.md"))}
+
+
+def _note(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise failure("--notes", "hold texts in UTF-8", f"{path} ({error.reason})") from None

@@ -20,7 +20,7 @@ from holdfast.errors import MissingDataError
 from holdfast.lab.config import Config, hash_of
 from holdfast.lab.data import locate
 from holdfast.lab.recipes import Recipe, recipes, study_of
-from holdfast.lab.sweep import Audience, Tally, n_cores, sweep
+from holdfast.lab.sweep import Audience, Tally, ended_runs, n_cores, sweep
 from holdfast.records import keep_study
 
 
@@ -89,7 +89,8 @@ def reproduce(
     where = parse_device(device)
     ended = _ended_runs(known or [], quiet=quiet)
     study = study_of(chosen, plan, variant.value, size.value, seeds)
-    _have_data([config for config in plan.configs if hash_of(config) not in ended], data_dir, offline=offline, quiet=quiet)
+    left = [config for config in plan.configs if hash_of(config) not in ended]
+    _have_data(_without_data(left, folder, data_dir), data_dir, offline=offline, quiet=quiet)
     if jobs is not None and where.type == "cpu" and jobs > n_cores():
         error_console().print(f"Note: {jobs} runs side by side on {n_cores()} cores slow each other down.", style="yellow")
     keep_study(folder, study)
@@ -136,13 +137,20 @@ def _ended_runs(known: list[Path], *, quiet: bool) -> frozenset[str]:
     return frozenset(key for key, run in found.runs.items() if run.has_ended)
 
 
+def _without_data(configs: list[Config], folder: Path, data_dir: Path | None) -> list[Config]:
+    """Those of the runs whose data are not on this machine, and that did not end in the folder either."""
+    found = [config for config in configs if locate(config.data, data_dir=data_dir) is None]
+    ended = ended_runs(folder) if found else frozenset()  # reading all records takes a while
+    return [config for config in found if hash_of(config) not in ended]
+
+
 def _have_data(configs: list[Config], data_dir: Path | None, *, offline: bool, quiet: bool) -> None:
     """Fetch the data sets of these runs, or refuse to begin without them."""
     with screen(quiet=quiet, json=False) as shown:
         for config in {config.data: config for config in configs}.values():
             if not offline:
                 fetch_if_missing(config, data_dir, shown)
-            elif locate(config.data, data_dir=data_dir) is None:
+            else:
                 raise MissingDataError(
                     f"{config.data} is not on this machine, and must be for --offline; get it by: holdfast data fetch {config.data}"
                 )

@@ -1,6 +1,7 @@
 """What is on disk: the records of runs, append-only, their checkpoints and summaries, measurements, and the studies that they belong to."""
 
 from holdfast.records._checkpoint import load_checkpoint, save_checkpoint
+from holdfast.records._documents import parse_json
 from holdfast.records._files import write_atomically
 from holdfast.records._machine import machine, versions
 from holdfast.records._measurement import MEASUREMENT_SUFFIX, MeasurementRecord, read_measurement, write_measurement
@@ -26,6 +27,7 @@ __all__ = [
     "keep_study",
     "load_checkpoint",
     "machine",
+    "parse_json",
     "read_measurement",
     "read_record",
     "read_study",

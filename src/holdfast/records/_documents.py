@@ -2,19 +2,60 @@
 
 import json
 import os
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast._checks import failure
 from holdfast.errors import NewerRecordError
 from holdfast.records._writing import config_hash
 
+LARGEST: Final = 1e150
+"""Squares and sums of greater numbers leave the floats."""
+
+DEEPEST: Final = 100
+"""How deep values may be nested; no file of ours comes near."""
+
+_UNSHOWN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""What neither a file nor a figure can hold."""
+
+
+def parse_json(text: bytes) -> Any:
+    """The values in a text.
+
+    Raises:
+        ValueError: if it is no JSON.
+    """
+    try:
+        return json.loads(text.decode())
+    except RecursionError:
+        raise ValueError("values nested too deeply") from None
+
+
+def check_plain(node: object, depth: int = DEEPEST) -> None:
+    """There is nothing in these values that a report could stumble over.
+
+    Raises:
+        ValueError: if there is.
+    """
+    if isinstance(node, str):
+        if _UNSHOWN.search(node):
+            raise ValueError(f"characters that cannot be shown: {short(node)}")
+    elif isinstance(node, (int, float)):
+        if not abs(node) <= LARGEST:
+            raise ValueError("a number beyond all measure")
+    elif isinstance(node, (dict, list)):
+        if depth == 0:
+            raise ValueError("values nested too deeply")
+        for value in [*node, *node.values()] if isinstance(node, dict) else node:
+            check_plain(value, depth - 1)
+
 
 def read_json(path: str | os.PathLike[str], name: str) -> object:
     """What a file holds; `name` says in messages what it should be."""
     try:
-        return json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError) as error:
+        return parse_json(Path(path).read_bytes())
+    except ValueError as error:
         raise failure(name, "be a whole file", f"{path} ({error})") from error
 
 
@@ -35,6 +76,10 @@ def check_document(data: object, name: str, form: str, version: int) -> dict[str
         raise failure(name, "be written by holdfast", type(data).__name__)
     if data["version"] > version:
         raise NewerRecordError(f"`{name}` must be of version {version} or older, got {data['version']}; update holdfast.")
+    try:
+        check_plain(data)
+    except ValueError as error:
+        raise failure(name, "be what holdfast writes", error) from error
     return data
 
 

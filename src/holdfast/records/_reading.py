@@ -1,6 +1,5 @@
 """Reading a record."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, final
 
 from holdfast._checks import failure
 from holdfast.errors import NewerRecordError
+from holdfast.records._documents import parse_json
 from holdfast.records._writing import FORMAT, METRICS_FILE, RUN_FILE, VERSION, config_hash
 
 
@@ -93,8 +93,8 @@ def read_record(folder: str | os.PathLike[str]) -> Record:
 
 def _read_run(path: Path) -> dict[str, Any]:
     try:
-        run = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        run = parse_json(path.read_bytes())
+    except ValueError as error:
         raise failure("folder", f"hold a whole {RUN_FILE}", f"{path} ({error})") from error
     if not isinstance(run, dict) or run.get("format") != FORMAT or not isinstance(run.get("version"), int):
         raise failure("folder", f"hold a {RUN_FILE} written by holdfast", path)
@@ -117,8 +117,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):  # what no line break ends was torn by a kill
         try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            entry = parse_json(line)
+        except ValueError as error:
             raise failure("folder", "hold a whole record", f"{path}, line {number} ({error})") from error
         if not (_is_entry(entry, number) or is_end(entry)):
             raise failure(

@@ -1,7 +1,6 @@
 """A study: which runs and measurements a table or figure is made of, and how they are shown."""
 
 import json
-import math
 import os
 import types
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Any, Final, Literal, Union, final, get_args, get_origin, get_
 
 from holdfast._checks import failure
 from holdfast.errors import NewerRecordError
-from holdfast.records._documents import check_document, read_json, short
+from holdfast.records._documents import LARGEST, check_document, read_json, short
 from holdfast.records._files import write_atomically
 from holdfast.records.views import (
     AccuracyTable,
@@ -140,7 +139,7 @@ def _build(kind: Any, data: object, name: str) -> object:
     if origin in (Union, types.UnionType):
         (inner,) = [argument for argument in arguments if argument is not type(None)]
         return None if data is None else _build(inner, data, name)
-    if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool) and math.isfinite(data):
+    if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= LARGEST:
         return float(data)
     if kind is str and isinstance(data, str):
         return data

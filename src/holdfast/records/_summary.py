@@ -1,4 +1,4 @@
-"""Summaries: a run in some twenty kilobytes, with all that a report shows."""
+"""Summaries: a run in some ten kilobytes, with all that a report shows."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any, Final, final
 
 from holdfast._checks import failure
-from holdfast.records._documents import check_config, check_document
+from holdfast.records._documents import LARGEST, check_config, check_document, check_plain
 from holdfast.records._reading import Record
 from holdfast.records._summary_form import check_form
 
@@ -78,8 +78,9 @@ class Summary:
                 "seconds": _seconds(record.entries),
                 "rows": _rows(record.entries),
             }
-        except (TypeError, AttributeError) as error:
-            raise failure("record", "hold numbers where a run writes some", f"{record.folder} ({error})") from error
+            check_plain(content)
+        except (TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise failure("record", "hold what a run writes", f"{record.folder} ({error})") from error
         check_form(content)
         return Summary(content)
 
@@ -112,7 +113,7 @@ def _series(entries: list[dict[str, Any]]) -> dict[str, list[Any]]:
     parts = [entries[start:stop] for start, stop in pairwise(edges)]
     found: dict[str, list[Any]] = {"step": edges[1:]}
     for key in SERIES:
-        values = [[entry[key] for entry in part if entry.get(key) is not None] for part in parts]
+        values = [[_bounded(entry[key]) for entry in part if entry.get(key) is not None] for part in parts]
         if any(values):
             found[key] = [_rounded(fmean(some), 5) if some else None for some in values]
     return found
@@ -141,5 +142,10 @@ def _rows(entries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _bounded(value: float) -> float:
+    """The value, or the largest that can be shown: a loss beyond it, just before a training in double precision diverges, is as good as infinite."""
+    return max(-LARGEST, min(value, LARGEST)) if isinstance(value, float) else value
+
+
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else float(f"{value:.{digits}g}")
+    return None if value is None else float(f"{_bounded(value):.{digits}g}")

@@ -1,11 +1,10 @@
 """What the content of a summary must look like."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from holdfast._checks import failure
-from holdfast.records._documents import short
+from holdfast.records._documents import LARGEST, short
 from holdfast.records._reading import is_end
 
 Check = Callable[[object], bool]
@@ -30,15 +29,19 @@ def check_form(content: dict[str, Any]) -> None:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
-def _is_number_or_none(value: object) -> bool:
-    return value is None or _is_number(value)
+def _is_share(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _or_none(is_right: Check) -> Check:
+    return lambda value: value is None or is_right(value)
 
 
 def _list_of(is_right: Check) -> Check:
@@ -46,13 +49,13 @@ def _list_of(is_right: Check) -> Check:
 
 
 def _is_evaluation(value: object) -> bool:
-    if not isinstance(value, dict) or not _is_count(value.get("step")) or not _is_number(value.get("accuracy")):
+    if not isinstance(value, dict) or not _is_count(value.get("step")) or not _is_share(value.get("accuracy")):
         return False
-    return all(_is_number_or_none(value.get(key)) for key in ("test_loss", "attack_success"))
+    return _or_none(_is_number)(value.get("test_loss")) and _or_none(_is_share)(value.get("attack_success"))
 
 
 def _is_series(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_list_of(_is_number_or_none), value.values()))
+    return isinstance(value, dict) and all(map(_list_of(_or_none(_is_number)), value.values()))
 
 
 def _is_times(value: object) -> bool:
@@ -70,7 +73,7 @@ def _is_rows(value: object) -> bool:
 
 FORM: dict[str, Check] = {
     "n_steps": _is_count,
-    "end": lambda value: value is None or is_end(value),
+    "end": _or_none(is_end),
     "evaluations": _list_of(_is_evaluation),
     "series": _is_series,
     "seconds": _is_times,

@@ -32,7 +32,11 @@ def config_hash(config: Mapping[str, Any]) -> str:
         >>> config_hash({"seed": 0, "rows": 32}) == config_hash({"rows": 32, "seed": 0}) != config_hash({"rows": 32, "seed": 1})
         True
     """
-    return hashlib.sha256(json.dumps(_equal_numbers_alike(config), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    try:
+        text = json.dumps(_equal_numbers_alike(config), sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        raise failure("config", "not be nested so deeply", "more levels than can be followed") from None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _equal_numbers_alike(node: Any) -> Any:

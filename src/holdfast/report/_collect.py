@@ -11,7 +11,6 @@ from holdfast.records import (
     RUN_FILE,
     STUDY_SUFFIX,
     Summary,
-    is_record,
     read_measurement,
     read_record,
     read_study,
@@ -53,7 +52,7 @@ def _places(path: Path, shelf: Shelf) -> list[Path]:
     found: list[Path] = []
     unreadable: list[OSError] = []
     for folder, _, names in os.walk(path, onerror=unreadable.append):
-        is_run = is_record(folder)
+        is_run = RUN_FILE in names
         found += [Path(folder)] if is_run else []
         found += [
             Path(folder, name)
@@ -78,5 +77,5 @@ def _read(place: Path, shelf: Shelf, *, is_expected: bool) -> None:
             read_compact(place, shelf, is_expected=is_expected)
         else:
             shelf.problems.append(f"{place} is neither a run, a study, a measurement nor a compact file.")
-    except (ValueError, OSError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, OSError) as error:
         shelf.problems.append(f"{place} could not be read: {str(error).rstrip('.')}.")

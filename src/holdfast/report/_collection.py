@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 from holdfast.records import MeasurementRecord, Study, Summary
@@ -18,12 +19,14 @@ class Collection:
         measurements: by the hash of their configuration.
         studies: in the order of their places, then of their names, which are unlike each other.
         problems: one sentence for each thing that could not be read, or not be believed.
+        unread: the compact files of which something could not be read, by their real paths.
     """
 
     runs: Mapping[str, Summary]
     measurements: Mapping[str, MeasurementRecord]
     studies: tuple[Study, ...]
     problems: tuple[str, ...] = ()
+    unread: frozenset[Path] = frozenset()
 
     @property
     def overview(self) -> str:

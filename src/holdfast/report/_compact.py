@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast._checks import failure
-from holdfast.records import MeasurementRecord, Study, Summary, write_atomically
+from holdfast.records import MeasurementRecord, Study, Summary, parse_json, write_atomically
 from holdfast.report._collection import Collection
 from holdfast.report._shelf import Shelf
 from holdfast.report._words import counted
@@ -18,11 +18,16 @@ def write_compact(found: Collection, path: str | os.PathLike[str]) -> Path:
     """Write studies, measurements and summaries into one file, which :func:`collect` reads back; returns its path.
 
     The same things give the same bytes. The order of keys is kept, because it is the order in which results are shown.
+
+    Raises:
+        ValueError: if the file is one of those that were read, and not all of it could be: that would be lost.
     """
+    path = Path(path)
+    if path.resolve() in found.unread:
+        raise failure("path", "not be a file of which something could not be read, and would be lost", path)
     items = [study.to_json() for study in found.studies]
     items += [found.measurements[key].content for key in sorted(found.measurements)]
     items += [found.runs[key].content for key in sorted(found.runs)]
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(item, separators=(",", ":")) + "\n" for item in items)
     write_atomically(path, lambda new: new.write_text(text, encoding="utf-8", newline="\n"))
@@ -39,16 +44,17 @@ def read_compact(path: Path, shelf: Shelf, *, is_expected: bool) -> None:
     is_ours, bad = False, []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            data = json.loads(line)
+            data = parse_json(line)
             kind = data.get("format") if isinstance(data, dict) else None
             if not isinstance(kind, str) or kind not in add:
                 raise failure("line", f"be of the formats {', '.join(add)}", repr(kind))
             is_ours = True
             add[kind](f"{path}, line {number},", data)
-        except (ValueError, RecursionError, OverflowError) as error:
+        except ValueError as error:
             bad.append(f"line {number} ({str(error).rstrip('.')})")
     if bad and is_ours:
         more = f" and {counted(len(bad) - 1, 'more line')}" if len(bad) > 1 else ""
         shelf.problems.append(f"{path}: {bad[0]}{more} could not be read.")
+        shelf.unread.add(path.resolve())
     elif is_expected and not is_ours:
         shelf.problems.append(f"{path} is no compact file of holdfast.")

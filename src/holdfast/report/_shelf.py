@@ -1,5 +1,6 @@
 """Where found things are put down, and where it is settled which of two is kept."""
 
+from pathlib import Path
 from typing import final
 
 from holdfast.records import MeasurementRecord, Study, Summary
@@ -16,6 +17,7 @@ class Shelf:
         self._measurements: dict[str, tuple[str, MeasurementRecord]] = {}
         self._studies: dict[str, tuple[str, Study]] = {}
         self.problems: list[str] = []
+        self.unread: set[Path] = set()
 
     @property
     def is_empty(self) -> bool:
@@ -68,6 +70,7 @@ class Shelf:
             measurements={key: self._measurements[key][1] for key in sorted(self._measurements)},
             studies=tuple(sorted((study for _, study in self._studies.values()), key=lambda study: (study.place, study.name))),
             problems=tuple(sorted(problems)),
+            unread=frozenset(self.unread),
         )
 
 

@@ -18,7 +18,7 @@ import torch
 from holdfast.lab.config import Config, hash_of, run_name
 from holdfast.lab.recipes import Plan
 from holdfast.lab.recipes.measurements import Measurement, ToyMedian, measurements
-from holdfast.lab.sweep import Audience, _cores, n_cores, sweep
+from holdfast.lab.sweep import Audience, _cores, ended_runs, n_cores, sweep
 from holdfast.lab.sweep._cores import threads_each
 from holdfast.lab.training import run
 from holdfast.records import Record, read_measurement, read_record
@@ -101,6 +101,16 @@ def test_runs_are_known_by_their_hash_whatever_their_folder_is_called(tmp_path: 
     sweep(plan_of(SHORT[:1]), tmp_path, diary, n_workers=1)
     assert diary.events[1:] == [("known", hash_of(SHORT[0]))]
     assert not (tmp_path / run_name(SHORT[0])).exists()
+
+
+def test_of_two_folders_of_one_run_the_further_one_goes_on(tmp_path: Path) -> None:
+    for name, n_steps in (("a short", 1), ("b damaged", 3), ("c far", 2), ("d short", 1)):
+        run(SHORT[0], tmp_path / name, stop=iter([*[False] * (n_steps - 1), True]).__next__)
+    (tmp_path / "b damaged" / "metrics.jsonl").write_text("no line of ours\n")
+    assert ended_runs(tmp_path) == frozenset()
+    assert sweep(plan_of(SHORT[:1]), tmp_path, Diary(), n_workers=1).n_ended == 1
+    assert [path.name for path in sorted(tmp_path.iterdir()) if path.name != "b damaged" and read_record(path).end] == ["c far"]
+    assert ended_runs(tmp_path) == {hash_of(SHORT[0])}
 
 
 def test_runs_that_ended_elsewhere_are_not_made(tmp_path: Path) -> None:
@@ -225,6 +235,7 @@ def test_a_signal_to_all_processes_is_a_stop_and_no_failure(tmp_path: Path, numb
         [sys.executable, str(script), str(tmp_path / "runs"), "deaf"],
         env=where,
         start_new_session=True,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -234,9 +245,9 @@ def test_a_signal_to_all_processes_is_a_stop_and_no_failure(tmp_path: Path, numb
         )
     )
     os.killpg(process.pid, number)
-    _, error = process.communicate(timeout=120)
+    out, error = process.communicate(timeout=120)
     assert "KeyboardInterrupt" not in error
-    assert process.returncode == 0
+    assert (process.returncode, out) == (0, "stopped\n")
 
 
 def test_a_stop_before_the_first_measurement(tmp_path: Path) -> None:
@@ -285,6 +296,7 @@ if __name__ == "__main__":
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: asked.append(True))
     tally = sweep(plan_of(LONG[:2]), sys.argv[1], Diary(), n_workers=2, stop=lambda: bool(asked))
+    print("stopped" if tally.was_stopped else "done")
     sys.exit(len(tally.failures))
 """
 
@@ -294,7 +306,7 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) ->
     script, folder = tmp_path / "program.py", tmp_path / "runs"
     script.write_text(PROGRAM)
     where = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    process = subprocess.Popen([sys.executable, str(script), str(folder)], env=where)
+    process = subprocess.Popen([sys.executable, str(script), str(folder)], env=where, start_new_session=True)
     places = [folder / run_name(config) for config in LONG[:2]]
     try:
         wait_until(
@@ -303,7 +315,7 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) ->
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, check=False).stdout)
+    wait_until(lambda: not subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, check=False).stdout)
     tally = sweep(plan_of(LONG[:2]), folder, Diary(), n_workers=1)
     assert (tally.n_ended, tally.failures) == (2, [])
     shutil.rmtree(tmp_path / "alone", ignore_errors=True)

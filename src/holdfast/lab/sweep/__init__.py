@@ -2,6 +2,6 @@
 
 from holdfast.lab.sweep._cores import n_cores
 from holdfast.lab.sweep._events import Audience
-from holdfast.lab.sweep._sweep import Tally, sweep
+from holdfast.lab.sweep._sweep import Tally, ended_runs, sweep
 
-__all__ = ["Audience", "Tally", "n_cores", "sweep"]
+__all__ = ["Audience", "Tally", "ended_runs", "n_cores", "sweep"]

@@ -1,12 +1,11 @@
 """All runs of a plan, side by side, each of them once."""
 
-import json
 import os
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 
@@ -21,9 +20,9 @@ from holdfast.lab.sweep._workers import Workers
 from holdfast.records import (
     MEASUREMENT_SUFFIX,
     RUN_FILE,
-    Record,
     config_hash,
     machine,
+    parse_json,
     read_measurement,
     read_record,
     versions,
@@ -124,11 +123,11 @@ def _missing(
     configs: Sequence[Config], folder: Path, known: Container[str], audience: Audience, tally: Tally
 ) -> deque[tuple[Config, Path]]:
     """The runs that are still to be made, and where."""
-    found = _folders_by_hash(folder)
+    found = _best_by_hash(folder)
     missing: deque[tuple[Config, Path]] = deque()
     for config in configs:
-        place = found.get(hash_of(config), folder / run_name(config))
-        if hash_of(config) in known or _ended(place) is not None:
+        worth, place = found.get(hash_of(config), (NOTHING, folder / run_name(config)))
+        if hash_of(config) in known or worth.has_ended:
             tally.n_ended += 1
             audience.known(config)
         else:
@@ -136,25 +135,42 @@ def _missing(
     return missing
 
 
-def _folders_by_hash(folder: Path) -> dict[str, Path]:
+def ended_runs(folder: str | os.PathLike[str]) -> frozenset[str]:
+    """The hashes of the runs in the folder that need not be made again."""
+    return frozenset(key for key, (worth, _) in _best_by_hash(Path(folder)).items() if worth.has_ended)
+
+
+class _Worth(NamedTuple):
+    """By which one of two folders of one run is the better one to go on with."""
+
+    is_whole: bool
+    has_ended: bool
+    n_steps: int
+
+
+NOTHING = _Worth(is_whole=False, has_ended=False, n_steps=0)
+
+
+def _best_by_hash(folder: Path) -> dict[str, tuple[_Worth, Path]]:
     """The runs in the folder by their hash."""
-    found: dict[str, Path] = {}
+    found: dict[str, tuple[_Worth, Path]] = {}
     for path in sorted(folder.rglob(RUN_FILE)):
         try:
-            key = str(json.loads(path.read_bytes())["hash"])
-        except (ValueError, TypeError, KeyError, OSError, RecursionError):
+            key = str(parse_json(path.read_bytes())["hash"])
+        except (ValueError, TypeError, KeyError, OSError):
             continue  # of no use here; whoever makes a run of this name is told what is wrong
-        if key not in found or (_ended(found[key]) is None and _ended(path.parent) is not None):
-            found[key] = path.parent
+        worth = _worth(path.parent)
+        if key not in found or worth > found[key][0]:
+            found[key] = (worth, path.parent)
     return found
 
 
-def _ended(place: Path) -> Record | None:
+def _worth(place: Path) -> _Worth:
     try:
         record = read_record(place)
     except (ValueError, OSError):
-        return None
-    return record if record.end is not None else None
+        return NOTHING
+    return _Worth(is_whole=True, has_ended=record.end is not None, n_steps=record.n_steps)
 
 
 def _make(

@@ -3,8 +3,9 @@
 import contextlib
 import multiprocessing
 import signal
-import threading
+import sys
 from collections.abc import Iterator, Mapping
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
@@ -18,20 +19,20 @@ PATIENCE = 0.2
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """A process that is started within ignores SIGINT and SIGTERM from its first moment.
+    """A process that is started within does not hear SIGINT and SIGTERM, from its first moment on; this one hears them afterwards.
 
     Ctrl-C reaches every process of a terminal, and a service manager's wish to end every process of a service. The sweep hears it and says what to do; if the
     sweep itself is gone, its pipe tells.
     """
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+    if sys.platform == "win32":  # where processes do not inherit what is blocked
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    resource_tracker.ensure_running()  # started within, it would let the signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @final
