@@ -39,7 +39,7 @@ from holdfast.report import Collection, write_report
 from holdfast.report._colors import PRINT
 from holdfast.report._looks import FIXED, looks_of
 from holdfast.report.figures import Chart, chart, export, inline
-from holdfast.report.figures._line_panel import LinePanel
+from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace
 from holdfast.report.figures._metrics import QUANTITIES
 from holdfast.report.figures._panel import Pens
 from holdfast.report.figures._row_weights import FINE, HeatPanel
@@ -305,12 +305,26 @@ def test_hostile_labels_are_drawn_as_they_are(tmp_path: Path) -> None:
     assert "of $d_1$" in path.read_text()
 
 
+@pytest.mark.parametrize("n_lost", [1, 3, 16, 17, 40])
+def test_lines_are_above_any_number_of_crosses(n_lost: int) -> None:
+    there = Trace(label="there", pieces=((Spot(x=1.0, y=50.0, at="1", says="50"), Spot(x=2.0, y=60.0, at="2", says="60")),))
+    crosses = tuple(Cross(label="there", x=2.0, at="2", says="diverged") for _ in range(n_lost))
+    panel = LinePanel(title="", x_label="x", y_label="y", traces=(there,), crosses=crosses)
+    axes = Figure().add_subplot()
+    panel.draw(axes, Pens(looks_of([["there"]]), PRINT))
+    heights = [mark.y for mark in panel.marks(axes)]
+    low, high = axes.get_window_extent().get_points()[:, 1]
+    assert low < heights[2]
+    assert heights[2:] == sorted(set(heights[2:]))
+    assert heights[-1] < heights[0] < heights[1] < high
+
+
 def test_many_methods_with_long_names_fit(tmp_path: Path) -> None:
     runs = [summary(0.5 + i / 40, seed=i) for i in range(14)]
     lines = tuple(Line(label=f"a method with quite a long name, number {i}", runs=(run.hash,)) for i, run in enumerate(runs))
     view = TimeSplit(title="T", lines=lines)
     page = write_report(collection(*runs, study(view)), tmp_path, formats=("png",))
-    assert (tmp_path / "figures" / "table-a-1-time-split.png").stat().st_size > 1000
+    assert (tmp_path / "figures" / "table-a.1-time-split.png").stat().st_size > 1000
     assert "number 13" in page.read_text()
 
 

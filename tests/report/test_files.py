@@ -20,10 +20,10 @@ def files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def test_every_file_is_there(report: Path) -> None:
-    figures = [f"table-a-{i}-{view.kind}" for i, view in enumerate(views(), start=1) if view.kind != "accuracy-table"] + [
-        "other-runs-2-curves"
+    figures = [f"table-a.{i}-{view.kind}" for i, view in enumerate(views(), start=1) if view.kind != "accuracy-table"] + [
+        "other-runs.2-curves"
     ]
-    tables = ["table-a", "table-a-4-measured-1", "other-runs"]
+    tables = ["table-a", "table-a.4-measured-1", "other-runs"]
     expected = {"index.html", "report.md"} | {f"tables/{name}.{end}" for name in tables for end in ("md", "tex")}
     expected |= {f"figures/{name}.{end}" for name in figures for end in ("svg", "png", "pdf")}
     assert {name for name, _ in files(report)} == expected
@@ -106,6 +106,17 @@ def test_studies_whose_names_would_share_files_do_not(tmp_path: Path) -> None:
     some = [study(curve_of(run, "a"), name=name) for name in ("a/b", "a-b", "A-B", "../..", "other-runs", "live")]
     write_report(collection(run, summary(seed=1), *some), tmp_path, formats=("svg",))
     assert len(list((tmp_path / "figures").iterdir())) == 7
+    ids = re.findall(r'\bid="([^"]+)"', (tmp_path / "index.html").read_text())
+    assert len(ids) == len(set(ids))
+
+
+def test_a_study_may_be_called_like_another_s_second_table(tmp_path: Path) -> None:
+    run = summary()
+    row = TableRow(group="", label="Clean", runs=((run.hash,),), paper=(None,))
+    tables = [AccuracyTable(title=f"T{i}", columns=("a",), rows=(row,)) for i in range(2)]
+    names = ("x", "x-2", "x-provenance", "x-table")
+    write_report(collection(run, *(study(*tables, name=name) for name in names)), tmp_path, formats=("svg",))
+    assert len(list((tmp_path / "tables").glob("*.md"))) == 8
     ids = re.findall(r'\bid="([^"]+)"', (tmp_path / "index.html").read_text())
     assert len(ids) == len(set(ids))
 

@@ -94,6 +94,14 @@ def test_a_line_that_is_not_all_run_has_no_best() -> None:
     assert [cell.is_best for cell in table.groups[0][1][0][1]] == [False, False]
 
 
+def test_a_line_with_seeds_to_come_has_no_best() -> None:
+    first, second = summary(0.9), summary(0.8, seed=1)
+    row = TableRow(group="", label="Clean", runs=((first.hash, "0" * 64), (second.hash,)), paper=(None, None))
+    table = grid(AccuracyTable(title="T", columns=("a", "b"), rows=(row,)), collection(first, second))
+    assert [cell.words for cell in table.groups[0][1][0][1]] == ["90.0 (1 of 2 seeds)", "80.0"]
+    assert not any(cell.is_best for cell in table.groups[0][1][0][1])
+
+
 def test_a_line_without_any_mean_has_no_best() -> None:
     row = TableRow(group="", label="Clean", runs=((), ()), paper=(None, None))
     table = grid(AccuracyTable(title="T", columns=("a", "b"), rows=(row,)), collection(summary()))

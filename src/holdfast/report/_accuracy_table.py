@@ -82,7 +82,7 @@ def _cells(row: TableRow, n: int, found: Collection) -> tuple[Cell, ...]:
     """As many as there are columns; what a line leaves out was not run."""
     results = [outcome(found, row.runs[i] if i < len(row.runs) else (), accuracy_in_percent) for i in range(n)]
     ranks = [_rank(result) for result in results]
-    is_whole = all(result.state in ("value", "diverged") for result in results)
+    is_whole = all(result.n_ended == result.n_wanted > 0 for result in results)
     best = max((rank for rank in ranks if rank is not None), default=None) if is_whole else None
     return tuple(
         Cell(

@@ -30,7 +30,8 @@ def code(text: str) -> str:
     """A text as code, whatever backticks are in it."""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{pad}{' '.join(text.split())}{pad}{fence}"
+    line = re.sub(r"\s*\n\s*", " ", text)
+    return f"{fence}{pad}{line}{pad}{fence}"
 
 
 def markdown_note(text: str) -> str:

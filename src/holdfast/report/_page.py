@@ -61,7 +61,7 @@ def _section(section: Section, looks: Mapping[str, Look]) -> dict[str, Any]:
 
 def _item(section: Section, item: Item, looks: Mapping[str, Look]) -> dict[str, Any]:
     stem = section.stem(item)
-    anchor = f"{stem}-table" if stem == section.slug else stem
+    anchor = f"{stem}.table" if stem == section.slug else stem
     if isinstance(item, Grid):
         return {"kind": "grid", "id": anchor, "stem": stem, "title": item.title, "grid": item}
     if not isinstance(item, Chart):

@@ -28,7 +28,7 @@ class Section:
     """A study, ready to be shown.
 
     Args:
-        slug: its name in addresses and file names, unlike those of the others.
+        slug: its name in addresses and file names, unlike those of the others; what belongs to it adds a dot, which no slug has, and more.
         title: for people.
         about: the setting.
         command: what runs it; may be empty.
@@ -49,9 +49,9 @@ class Section:
         """The name of an item's files, without their ending."""
         place = next(i for i, other in enumerate(self.items, start=1) if other is item)
         if isinstance(item, Chart):
-            return f"{self.slug}-{place}-{item.kind}"
+            return f"{self.slug}.{place}-{item.kind}"
         is_first = next(other for other in self.items if isinstance(other, type(item))) is item
-        return self.slug if is_first else f"{self.slug}-{place}"
+        return self.slug if is_first else f"{self.slug}.{place}"
 
     def tables(self) -> Iterator[tuple[str, Grid | DataTable]]:
         """All tables that have files, with the names of these, without their ending."""

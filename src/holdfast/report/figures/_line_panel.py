@@ -10,8 +10,8 @@ from holdfast.records.views import Scale
 from holdfast.report.figures._panel import DataTable, Mark, Panel, Pens, pixels
 from holdfast.report.figures._ticks import set_scale
 
-BOTTOM, STEP = 0.04, 0.06
-"""Where a cross lies that has no height of its own, and how much higher the next one, in shares of the axes."""
+BOTTOM, STEP, MOST = 0.04, 0.06, 0.5
+"""Where a cross lies that has no height of its own, how much higher the next one, and how much higher the last may be, in shares of the axes."""
 
 NEAR = 0.04
 """How far crosses must be from each other to lie at one height, in shares of what is shown."""
@@ -122,7 +122,7 @@ class LinePanel(Panel):
         heights = [height for cross, height in self._placed_crosses() if cross.y is None]
         if heights:
             low, high = axes.get_ylim()
-            room = max(heights) + STEP
+            room = max(heights) + self._cross_step
             axes.set_ylim(low - (high - low) * room / (1 - room), high)
 
     @property
@@ -157,8 +157,13 @@ class LinePanel(Panel):
         placed: list[tuple[Cross, float]] = []
         for cross in self.crosses:
             below = [other for other, _ in placed if other.y is None and abs(other.x - cross.x) <= near]
-            placed.append((cross, BOTTOM + STEP * len(below) if cross.y is None else cross.y))
+            placed.append((cross, BOTTOM + self._cross_step * len(below) if cross.y is None else cross.y))
         return placed
+
+    @property
+    def _cross_step(self) -> float:
+        """Smaller where crosses are many, so that lines have room above them."""
+        return min(STEP, MOST / max(1, sum(cross.y is None for cross in self.crosses)))
 
     def marks(self, axes: Axes) -> list[Mark]:
         found = []

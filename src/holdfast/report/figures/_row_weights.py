@@ -145,13 +145,12 @@ def row_weights(view: RowWeights, found: Collection) -> Chart:
 
 def _heat(panel: RowPanel, run: Summary) -> HeatPanel | None:
     rows = run.content["rows"]
-    weights = rows.get("weights")
-    if not weights or len(weights) != len(rows["step"]) or len({len(step) for step in weights}) != 1:
+    if not rows["weights"]:
         return None
     return HeatPanel(
         title=panel.title,
         steps=tuple(rows["step"]),
-        weights=tuple(tuple(float(weight or 0.0) for weight in step) for step in weights),
+        weights=tuple(map(tuple, rows["weights"])),
         bad=tuple(frozenset(some) for some in rows["bad"]),
         rejected=tuple(frozenset(some) for some in rows["rejected"]),
     )
