@@ -186,7 +186,7 @@ def test_rows_without_weights_are_told() -> None:
 def test_a_bad_row_that_was_believed_cannot_be_overlooked() -> None:
     panel = HeatPanel(title="", steps=(1,), weights=((1.0, 0.0),), bad=(frozenset({0, 1}),), rejected=(frozenset({1}),))
     axes = Figure().add_subplot()
-    panel.draw(axes, Pens(looks_of([panel.labels]), PRINT))
+    panel.draw(axes, Pens(looks_of([tuple(panel.labels)]), PRINT))
     _, dots, frames = (image.get_array() for image in axes.images)
     assert dots is not None
     assert frames is not None
@@ -263,7 +263,7 @@ def test_measurements_of_another_form_are_told(result: dict[str, object]) -> Non
 @pytest.mark.parametrize("view", FIGURES, ids=lambda view: view.kind)
 def test_panels_on_the_page_have_the_page_s_colours_and_their_own_ids(view: View) -> None:
     drawn = chart(view, everything())
-    looks = looks_of([drawn.labels])
+    looks = looks_of([tuple(drawn.labels)])
     panels = inline(drawn, looks, "one") + inline(drawn, looks, "two")
     ids = Counter(found for panel in panels for found in re.findall(r' id="([^"]+)"', panel.svg))
     assert max(ids.values(), default=1) == 1
@@ -276,7 +276,7 @@ def test_panels_on_the_page_have_the_page_s_colours_and_their_own_ids(view: View
 @pytest.mark.parametrize("view", FIGURES, ids=lambda view: view.kind)
 def test_places_lie_within_their_panel(view: View) -> None:
     drawn = chart(view, everything())
-    for panel in inline(drawn, looks_of([drawn.labels]), "p"):
+    for panel in inline(drawn, looks_of([tuple(drawn.labels)]), "p"):
         box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panel.svg)
         assert box
         for line in panel.places["lines"]:
@@ -300,7 +300,7 @@ def test_hostile_labels_are_drawn_as_they_are(tmp_path: Path) -> None:
         title=HOSTILE, x="step", y="accuracy", panels=(CurvePanel(title=HOSTILE, lines=(Line(label=HOSTILE, runs=(run.hash,)),)),)
     )
     drawn = chart(view, collection(run))
-    (path,) = export(drawn, looks_of([drawn.labels]), tmp_path / "hostile", ["svg"])
+    (path,) = export(drawn, looks_of([tuple(drawn.labels)]), tmp_path / "hostile", ["svg"])
     assert "<script" not in path.read_text()
     assert "of $d_1$" in path.read_text()
 

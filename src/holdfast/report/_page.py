@@ -77,9 +77,9 @@ def _item(section: Section, item: Item, looks: Mapping[str, Look]) -> dict[str, 
             {
                 "label": label,
                 "key": looks[label].key,
-                "sample": sample(item.shape(label), looks[label], f"{anchor}-key-{looks[label].key}"),
+                "sample": sample(shape, looks[label], f"{anchor}-key-{looks[label].key}"),
             }
-            for label in item.labels
+            for label, shape in item.labels.items()
         ],
         "tables": [panel.table() for panel in item.panels],
     }

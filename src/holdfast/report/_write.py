@@ -43,7 +43,7 @@ def write_report(
         (folder / name).mkdir(parents=True, exist_ok=True)
     made = sections(found, notes or {})
     charts = [(section, item) for section in made for item in section.items if isinstance(item, Chart) and item.panels]
-    looks = looks_of(chart.labels for _, chart in charts)
+    looks = looks_of(tuple(chart.labels) for _, chart in charts)
     for section, chart in charts:
         export(chart, looks, folder / FIGURES / section.stem(chart), formats)
     for section in made:

@@ -1,6 +1,6 @@
 """A figure before it is drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -52,14 +52,10 @@ class Chart:
     tables: tuple[DataTable, ...] = ()
     pictures: PictureGrid | None = None
 
-    def shape(self, label: str) -> Shape:
-        """Of the little sample beside a label."""
-        return next(panel.shape(label) for panel in self.panels if label in panel.labels)
-
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Of all panels, each once."""
-        return tuple(dict.fromkeys(label for panel in self.panels for label in panel.labels))
+    def labels(self) -> Mapping[str, Shape]:
+        """Of all panels, each once, with the shape of the little sample beside it."""
+        return {label: shape for panel in self.panels for label, shape in panel.labels.items()}
 
 
 def absent(found: Collection, runs: list[str]) -> tuple[str, ...]:
@@ -73,12 +69,6 @@ def absent(found: Collection, runs: list[str]) -> tuple[str, ...]:
     if len(wanted) == 1:
         return (*said, "Its run is unfinished.")
     return (*said, f"{len(going):,} of its {counted(len(wanted), 'run')} {_are(len(going))} unfinished.")
-
-
-def remarks_of(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Those of all panels, each once, as one paragraph."""
-    said = dict.fromkeys(remark for panel in panels for remark in panel.remarks)
-    return (" ".join(said),) if said else ()
 
 
 def not_yet(n_missing: int, n: int, noun: str) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from holdfast.records import Summary
 from holdfast.records.views import CurvePanel, Curves, Line, Scale
 from holdfast.report._collection import Collection
 from holdfast.report._words import DIVERGED, number
-from holdfast.report.figures._chart import Chart, absent, remarks_of
-from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace
+from holdfast.report.figures._chart import Chart, absent
+from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace, remarks_of
 from holdfast.report.figures._metrics import QUANTITIES, Quantity
 from holdfast.report.figures._step_times import REMARK, step_times
 

@@ -62,21 +62,20 @@ def _figure(chart: Chart, pens: Pens) -> Figure:
         if panel.legend:
             _own_legend(panel, axes, pens)
     if labels:
-        handles = [_handle(chart.shape(label), pens, label) for label in labels]
+        handles = [_handle(shape, pens, label) for label, shape in labels.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(len(labels), n_keys))
     return figure
 
 
-def _shared_labels(chart: Chart) -> tuple[str, ...]:
+def _shared_labels(chart: Chart) -> Mapping[str, Shape]:
     """Those that stand below the figure, unless panels have something to say about them."""
-    return () if any(panel.legend for panel in chart.panels) else chart.labels
+    return {} if any(panel.legend for panel in chart.panels) else chart.labels
 
 
 def _own_legend(panel: Panel, axes: Axes, pens: Pens) -> None:
     texts = {label: f"{label}, {panel.legend[label]}" if label in panel.legend else label for label in panel.labels}
-    axes.legend(
-        handles=[_handle(panel.shape(label), pens, label, text) for label, text in texts.items()], loc="best", fontsize="x-small"
-    )
+    handles = [_handle(shape, pens, label, texts[label]) for label, shape in panel.labels.items()]
+    axes.legend(handles=handles, loc="best", fontsize="x-small")
 
 
 def _handle(shape: Shape, pens: Pens, label: str, text: str | None = None) -> Artist:

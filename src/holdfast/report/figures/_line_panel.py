@@ -1,13 +1,13 @@
 """Lines over a horizontal axis: with a band or with bars, with crosses where a run diverged."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, final
 
 from matplotlib.axes import Axes
 
 from holdfast.records.views import Scale
-from holdfast.report.figures._panel import DataTable, Mark, Panel, Pens, pixels
+from holdfast.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
 from holdfast.report.figures._ticks import set_scale
 
 BOTTOM, STEP, MOST = 0.04, 0.06, 0.5
@@ -66,7 +66,6 @@ class LinePanel(Panel):
         crosses: where runs diverged; each belongs to a line.
         spread: how the ends of a spot are shown.
         bounds: of the vertical axis if there is no line.
-        notes: what is said about a label, beside its name.
     """
 
     x_label: str
@@ -78,15 +77,14 @@ class LinePanel(Panel):
     crosses: tuple[Cross, ...] = ()
     spread: Literal["band", "bars"] = "band"
     bounds: tuple[float, float] | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(trace.label for trace in self.traces))
+    def height(self) -> float:
+        return 0.7
 
     @property
-    def legend(self) -> Mapping[str, str]:
-        return self.notes
+    def labels(self) -> Mapping[str, Shape]:
+        return {trace.label: "line" for trace in self.traces}
 
     def draw(self, axes: Axes, pens: Pens) -> None:
         for trace in self.traces:
@@ -127,6 +125,7 @@ class LinePanel(Panel):
 
     @property
     def remarks(self) -> tuple[str, ...]:
+        """What one must know to read it, a sentence each."""
         spots = [spot for trace in self.traces for piece in trace.pieces for spot in piece]
         spread = {
             "band": "Bands reach from the least to the greatest of the seeds.",
@@ -188,3 +187,9 @@ class LinePanel(Panel):
             (at, *("; ".join(by_label.get(label, [])) for label in self.labels)) for (_, at), by_label in sorted(cells.items())
         ]
         return DataTable(caption=self.title or self.y_label, columns=(self.x_label, *self.labels), rows=tuple(rows))
+
+
+def remarks_of(panels: Sequence[LinePanel]) -> tuple[str, ...]:
+    """Those of all panels, each once, as one paragraph."""
+    said = dict.fromkeys(remark for panel in panels for remark in panel.remarks)
+    return (" ".join(said),) if said else ()

@@ -45,7 +45,7 @@ def _panel(panel: MeasuredPanel, traces: list[Trace], fitted: Exponents) -> Line
         x_scale=panel.x_scale,
         y_scale=panel.y_scale,
         traces=tuple(traces),
-        notes={label: f"exponent {exponent:.2f}" for label, (exponent, _) in fitted.items()},
+        legend={label: f"exponent {exponent:.2f}" for label, (exponent, _) in fitted.items()},
     )
 
 

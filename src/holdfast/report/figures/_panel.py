@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 from matplotlib.axes import Axes
@@ -91,33 +91,21 @@ class Panel(ABC):
 
     Args:
         title: what it shows; may be empty.
+        legend: what this panel alone has to say about a label, beside its name.
     """
 
     title: str
-
-    def shape(self, label: str) -> Shape:
-        """Of the little sample beside a label."""
-        return "line"
-
-    @property
-    def height(self) -> float:
-        """In shares of the width."""
-        return 0.7
+    legend: Mapping[str, str] = field(default_factory=dict)
 
     @property
     @abstractmethod
-    def labels(self) -> tuple[str, ...]:
-        """What is drawn, in order."""
+    def height(self) -> float:
+        """In shares of the width."""
 
     @property
-    def legend(self) -> Mapping[str, str]:
-        """What this panel alone has to say about a label, beside its name."""
-        return {}
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What one must know to read it, a sentence each."""
-        return ()
+    @abstractmethod
+    def labels(self) -> Mapping[str, Shape]:
+        """What is drawn, in order, and the shape of the little sample beside its name."""
 
     @abstractmethod
     def draw(self, axes: Axes, pens: Pens) -> None:

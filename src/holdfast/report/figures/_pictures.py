@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,7 +13,7 @@ from matplotlib.ticker import FixedLocator
 from holdfast.records.views import Pictures
 from holdfast.report._collection import Collection
 from holdfast.report.figures._chart import Chart, Picture, PictureGrid
-from holdfast.report.figures._panel import DataTable, Mark, Panel, Pens
+from holdfast.report.figures._panel import DataTable, Mark, Panel, Pens, Shape
 
 GAP = 0.06
 """Between images, in shares of one."""
@@ -30,8 +31,8 @@ class PicturePanel(Panel):
         return (len(self.grid.rows) + 0.5) / max(len(self.grid.columns) + 1, 2)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
+    def labels(self) -> Mapping[str, Shape]:
+        return {}
 
     def draw(self, axes: Axes, pens: Pens) -> None:
         for i, (_, pictures) in enumerate(self.grid.rows):

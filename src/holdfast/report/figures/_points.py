@@ -4,8 +4,8 @@ from holdfast.records.views import PointLine, PointPanel, Points
 from holdfast.report._collection import Collection
 from holdfast.report._outcome import outcome
 from holdfast.report._words import number
-from holdfast.report.figures._chart import Chart, absent, remarks_of
-from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace
+from holdfast.report.figures._chart import Chart, absent
+from holdfast.report.figures._line_panel import Cross, LinePanel, Spot, Trace, remarks_of
 from holdfast.report.figures._metrics import QUANTITIES
 
 MOST_TICKS = 6

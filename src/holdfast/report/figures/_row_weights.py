@@ -1,6 +1,6 @@
 """Who was bad, and whom the rule believed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import final
@@ -47,9 +47,6 @@ class HeatPanel(Panel):
     bad: tuple[frozenset[int], ...]
     rejected: tuple[frozenset[int], ...]
 
-    def shape(self, label: str) -> Shape:
-        return SHAPES[label]
-
     @property
     def height(self) -> float:
         return 0.85
@@ -60,8 +57,9 @@ class HeatPanel(Panel):
         return len(self.weights[0])
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ("weight", *(["bad row"] if any(self.bad) else []), *(["rejected row"] if any(self.rejected) else []))
+    def labels(self) -> Mapping[str, Shape]:
+        is_drawn = {"weight": True, "bad row": any(self.bad), "rejected row": any(self.rejected)}
+        return {label: shape for label, shape in SHAPES.items() if is_drawn[label]}
 
     def draw(self, axes: Axes, pens: Pens) -> None:
         top = max(max(step) for step in self.weights) or 1.0

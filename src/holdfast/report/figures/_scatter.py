@@ -30,16 +30,13 @@ class CloudPanel(Panel):
     estimates: Mapping[str, Place]
     errors: Mapping[str, float]
 
-    def shape(self, label: str) -> Shape:
-        return "marker"
-
     @property
     def height(self) -> float:
         return 0.92
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ("good", *(["bad"] if self.bad else []), *self.estimates)
+    def labels(self) -> Mapping[str, Shape]:
+        return dict.fromkeys(("good", *(["bad"] if self.bad else []), *self.estimates), "marker")
 
     @property
     def limits(self) -> tuple[Place, Place]:

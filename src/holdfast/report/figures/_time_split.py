@@ -26,18 +26,15 @@ class BarPanel(Panel):
 
     bars: tuple[tuple[str, dict[str, float]], ...]
 
-    def shape(self, label: str) -> Shape:
-        return "patch"
-
     @property
     def height(self) -> float:
         n_lines = max(len(_wrapped(label).splitlines()) for label, _ in self.bars)
         return 0.16 + (0.045 + 0.04 * n_lines) * len(self.bars)
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def labels(self) -> Mapping[str, Shape]:
         there = {part for _, parts in self.bars for part in parts}
-        return tuple(sorted(there, key=lambda part: (PARTS.index(part) if part in PARTS else len(PARTS), part)))
+        return dict.fromkeys(sorted(there, key=lambda part: (PARTS.index(part) if part in PARTS else len(PARTS), part)), "patch")
 
     def _pieces(self) -> list[tuple[int, str, float, float]]:
         """Line, part, start and length."""
