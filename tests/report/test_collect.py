@@ -73,16 +73,32 @@ def test_compact_files_hold_everything_and_are_the_same_each_time(tmp_path: Path
     assert kinds == sorted(kinds, key=["holdfast study", "holdfast measurement", "holdfast summary"].index)
 
 
-@pytest.mark.parametrize("line", ['{"format": "holdfast summ', json.dumps(summary(seed=6).content | {"version": 99})])
-def test_a_compact_file_of_which_something_would_be_lost_is_not_written_over(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(summary(seed=5).content) + '\n{"format": "holdfast summ',
+        json.dumps(summary(seed=5).content) + "\n" + json.dumps(summary(seed=6).content | {"version": 99}),
+        '{"format": "holdfast essay"}\n',
+    ],
+)
+def test_a_compact_file_of_which_something_would_be_lost_is_not_written_over(good: Path, tmp_path: Path, text: str) -> None:
     path = tmp_path / "some.jsonl"
-    path.write_text(json.dumps(summary(seed=5).content) + "\n" + line)
+    path.write_text(text)
     before = path.read_bytes()
-    found = collect([tmp_path])
-    with pytest.raises(ValueError, match=r"`path` must not be a file of which something could not be read.*some\.jsonl"):
+    found = collect([good, path])
+    with pytest.raises(ValueError, match=r"`compact` must not be a file of which something could not be read.*some\.jsonl"):
         write_compact(found, os.path.relpath(path))
     assert path.read_bytes() == before
-    assert len(write_compact(found, tmp_path / "other.jsonl").read_text().splitlines()) == 1
+    assert len(write_compact(found, tmp_path / "other.jsonl").read_text().splitlines()) == len(found.runs)
+
+
+def test_a_loss_beyond_what_can_be_shown_is_cut_and_a_configuration_is_as_it_is(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", config(lr=1e200), [{**entry, "loss": 1e300} for entry in entries(3)])
+    found = collect([tmp_path])
+    assert found.problems == ()
+    (run,) = found.runs.values()
+    assert set(run.content["series"]["loss"]) == {1e150}
+    assert run.config["lr"] == 1e200
 
 
 def test_a_copy_of_a_run_is_no_second_run(good: Path, tmp_path: Path) -> None:
@@ -232,6 +248,17 @@ def compact_with_seconds_beyond_all_measure(folder: Path) -> Path:
     return compact_with(folder, seconds={"gradient": 1e308})
 
 
+def compact_with_rows_without_weights(folder: Path) -> Path:
+    return compact_with(folder, rows={"step": [], "bad": [], "rejected": []})
+
+
+def run_with_a_loss_that_is_no_number(folder: Path) -> Path:
+    write_run(folder / "nan", config(seed=1), entries(3))
+    metrics = folder / "nan" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"loss": 2.0', '"loss": NaN'))
+    return folder / "nan"
+
+
 def compact_with_half_a_character(folder: Path) -> Path:
     return compact_with(folder, command=["holdfast", "\ud800"])
 
@@ -302,6 +329,8 @@ BAD: list[Callable[[Path], Path]] = [
     compact_with_a_number_beyond_all_floats,
     compact_with_more_right_than_there_is,
     compact_with_seconds_beyond_all_measure,
+    compact_with_rows_without_weights,
+    run_with_a_loss_that_is_no_number,
     compact_with_half_a_character,
     run_nested_too_deeply,
     study_with_a_control_character,

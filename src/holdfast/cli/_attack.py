@@ -106,9 +106,13 @@ def attack(
             fetch_if_missing(configs[rules[0], False], data_dir, shown)
         asked = stack.enter_context(interrupts())
         for key, one in configs.items():
-            record = show_run(
-                one, folder / run_name(one), shown, asked, data_dir=data_dir, device=device, checkpoint_seconds=30.0
-            )
+            try:
+                record = show_run(
+                    one, folder / run_name(one), shown, asked, data_dir=data_dir, device=device, checkpoint_seconds=30.0
+                )
+            except KeyboardInterrupt:
+                shown.close()
+                raise
             comparison.records[key] = record
             if shows_progress:
                 shown.end(record, resume_command(record.folder, data_dir=data_dir))

@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
 OPTIONS = {
     "bad_fraction": "--corrupt",
     "cast": "--corrupt",
+    "compact": "--compact",
     "n_shards": "--partition",
     "target": "--attack",
     "n_classes": "--attack",

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,13 +28,13 @@ def parse_json(text: bytes) -> Any:
         ValueError: if it is no JSON.
     """
     try:
-        return json.loads(text.decode())
+        return json.loads(text.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("values nested too deeply") from None
 
 
-def check_plain(node: object, depth: int = DEEPEST) -> None:
-    """There is nothing in these values that a report could stumble over.
+def check_plain(node: object, *, largest: float = LARGEST, depth: int = DEEPEST) -> None:
+    """There is nothing in these values that a report could stumble over; a configuration, with which it does not compute, may have any finite number.
 
     Raises:
         ValueError: if there is.
@@ -42,13 +43,14 @@ def check_plain(node: object, depth: int = DEEPEST) -> None:
         if _UNSHOWN.search(node):
             raise ValueError(f"characters that cannot be shown: {short(node)}")
     elif isinstance(node, (int, float)):
-        if not abs(node) <= LARGEST:
+        if not abs(node) <= largest:
             raise ValueError("a number beyond all measure")
     elif isinstance(node, (dict, list)):
         if depth == 0:
             raise ValueError("values nested too deeply")
-        for value in [*node, *node.values()] if isinstance(node, dict) else node:
-            check_plain(value, depth - 1)
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            check_plain(key)
+            check_plain(value, largest=sys.float_info.max if key == "config" else largest, depth=depth - 1)
 
 
 def read_json(path: str | os.PathLike[str], name: str) -> object:

@@ -1,5 +1,6 @@
 """Summaries: a run in some ten kilobytes, with all that a report shows."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
@@ -144,7 +145,7 @@ def _rows(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _bounded(value: float) -> float:
     """The value, or the largest that can be shown: a loss beyond it, just before a training in double precision diverges, is as good as infinite."""
-    return max(-LARGEST, min(value, LARGEST)) if isinstance(value, float) else value
+    return max(-LARGEST, min(value, LARGEST)) if isinstance(value, float) and math.isfinite(value) else value
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

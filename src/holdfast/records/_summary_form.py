@@ -63,10 +63,10 @@ def _is_times(value: object) -> bool:
 
 
 def _is_rows(value: object) -> bool:
-    if not isinstance(value, dict) or not _list_of(_is_count)(value.get("step")):
+    if not isinstance(value, dict) or "weights" not in value or not _list_of(_is_count)(value.get("step")):
         return False
     identities = _list_of(_list_of(_is_count))
-    weights = value.get("weights")
+    weights = value["weights"]
     is_right = weights is None or _list_of(lambda line: _list_of(_is_number)(line) and line != [])(weights)
     return is_right and identities(value.get("bad")) and identities(value.get("rejected"))
 

@@ -78,4 +78,5 @@ def _read(place: Path, shelf: Shelf, *, is_expected: bool) -> None:
         else:
             shelf.problems.append(f"{place} is neither a run, a study, a measurement nor a compact file.")
     except (ValueError, OSError) as error:
+        shelf.unread.add(place.resolve())
         shelf.problems.append(f"{place} could not be read: {str(error).rstrip('.')}.")

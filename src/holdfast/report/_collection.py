@@ -19,7 +19,7 @@ class Collection:
         measurements: by the hash of their configuration.
         studies: in the order of their places, then of their names, which are unlike each other.
         problems: one sentence for each thing that could not be read, or not be believed.
-        unread: the compact files of which something could not be read, by their real paths.
+        unread: the files and folders of which something could not be read, by their real paths.
     """
 
     runs: Mapping[str, Summary]

@@ -14,17 +14,17 @@ from holdfast.report._words import counted
 COMPACT_SUFFIX = ".jsonl"
 
 
-def write_compact(found: Collection, path: str | os.PathLike[str]) -> Path:
-    """Write studies, measurements and summaries into one file, which :func:`collect` reads back; returns its path.
+def write_compact(found: Collection, compact: str | os.PathLike[str]) -> Path:
+    """Write studies, measurements and summaries into the file `compact`, which :func:`collect` reads back; returns its path.
 
     The same things give the same bytes. The order of keys is kept, because it is the order in which results are shown.
 
     Raises:
         ValueError: if the file is one of those that were read, and not all of it could be: that would be lost.
     """
-    path = Path(path)
+    path = Path(compact)
     if path.resolve() in found.unread:
-        raise failure("path", "not be a file of which something could not be read, and would be lost", path)
+        raise failure("compact", "not be a file of which something could not be read, and would be lost", path)
     items = [study.to_json() for study in found.studies]
     items += [found.measurements[key].content for key in sorted(found.measurements)]
     items += [found.runs[key].content for key in sorted(found.runs)]
@@ -52,9 +52,10 @@ def read_compact(path: Path, shelf: Shelf, *, is_expected: bool) -> None:
             add[kind](f"{path}, line {number},", data)
         except ValueError as error:
             bad.append(f"line {number} ({str(error).rstrip('.')})")
+    if bad:
+        shelf.unread.add(path.resolve())
     if bad and is_ours:
         more = f" and {counted(len(bad) - 1, 'more line')}" if len(bad) > 1 else ""
         shelf.problems.append(f"{path}: {bad[0]}{more} could not be read.")
-        shelf.unread.add(path.resolve())
     elif is_expected and not is_ours:
         shelf.problems.append(f"{path} is no compact file of holdfast.")

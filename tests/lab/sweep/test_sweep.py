@@ -1,6 +1,7 @@
 """A sweep makes every run once, whatever happens in between."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from holdfast.lab.recipes import Plan
 from holdfast.lab.recipes.measurements import Measurement, ToyMedian, measurements
 from holdfast.lab.sweep import Audience, _cores, ended_runs, n_cores, sweep
 from holdfast.lab.sweep._cores import threads_each
+from holdfast.lab.sweep._workers import Workers
 from holdfast.lab.training import run
 from holdfast.records import Record, read_measurement, read_record
 from tests.lab.cases import tiny
@@ -250,6 +253,21 @@ def test_a_signal_to_all_processes_is_a_stop_and_no_failure(tmp_path: Path, numb
     assert (process.returncode, out) == (0, "stopped\n")
 
 
+def test_a_signal_while_a_worker_starts_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = SpawnProcess.start
+
+    def start_and_be_stopped(process: SpawnProcess) -> None:
+        start(process)
+        if len(multiprocessing.active_children()) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SpawnProcess, "start", start_and_be_stopped)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        Workers(3, 1)
+    wait_until(lambda: not multiprocessing.active_children())
+    assert stopped.tb  # which holds all frames, so that nothing was closed by chance
+
+
 def test_a_stop_before_the_first_measurement(tmp_path: Path) -> None:
     tally = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1)), tmp_path, Diary(), n_workers=1, stop=lambda: True)
     assert tally.was_stopped
@@ -315,7 +333,9 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) ->
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, check=False).stdout)
+    wait_until(
+        lambda: not subprocess.run(["pgrep", "-g", str(process.pid), "-r", "R,S,D"], capture_output=True, check=False).stdout
+    )
     tally = sweep(plan_of(LONG[:2]), folder, Diary(), n_workers=1)
     assert (tally.n_ended, tally.failures) == (2, [])
     shutil.rmtree(tmp_path / "alone", ignore_errors=True)

@@ -49,7 +49,13 @@ class Workers:
         self._context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self._busy: set[int] = set()
         self._is_stopping = False
-        self._processes: list[tuple[SpawnProcess, Connection]] = [self._start() for _ in range(n)]
+        self._processes: list[tuple[SpawnProcess, Connection]] = []
+        try:
+            for _ in range(n):
+                self._processes.append(self._start())
+        except BaseException:  # a signal that was held back
+            self.__exit__(None, None, None)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -99,9 +105,14 @@ class Workers:
     def _start(self) -> tuple[SpawnProcess, Connection]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=work, args=(theirs, self._n_threads), daemon=True)
-        with _deaf():
-            process.start()
-        theirs.close()  # so that the worker's end is the only one, and its death is seen
+        try:
+            with _deaf():
+                process.start()
+        except BaseException:
+            ours.close()  # whereupon the worker ends, if there is one
+            raise
+        finally:
+            theirs.close()  # so that the worker's end is the only one, and its death is seen
         return process, ours
 
     def _obituary(self, number: int) -> str:

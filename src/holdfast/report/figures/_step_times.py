@@ -29,6 +29,6 @@ def step_times(runs: Iterable[Summary]) -> Mapping[str, Mapping[str, float]]:
 
 
 def _work(run: Summary) -> tuple[str, ...]:
-    machine = run.content["machine"]
+    machine = run.content.get("machine")
     where = machine if isinstance(machine, Mapping) else {}
     return (*(str(run.config.get(name)) for name in SAME_WORK), *(str(where.get(name)) for name in ("device", "threads")))
