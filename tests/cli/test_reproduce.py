@@ -2,12 +2,15 @@
 
 import re
 import signal
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 
 from holdfast.cli._interrupts import interrupts
+from holdfast.cli.screens import SweepBoard
 from holdfast.lab.config import config_to_json, run_name
 from holdfast.lab.recipes import recipes
 from holdfast.records import Journal, create_record, is_record, read_measurement, read_record, read_study
@@ -126,6 +129,17 @@ def test_the_board_shows_runs_accuracy_and_the_end(tmp_path: Path) -> None:
     assert re.search(r"\d+\.\d %  fashion-mnist-slice-tiny-cnn-\S+-seed-0", shown.text)
     assert shown.text.rstrip().endswith("6 of 6 runs have ended. To see them: holdfast report runs")
     assert shown.raw.rfind(b"\x1b[?25l") < shown.raw.rfind(b"\x1b[?25h")
+
+
+def test_on_a_narrow_board_names_are_cut_before_figures() -> None:
+    console, config = Console(file=StringIO(), width=60), recipes["tiny-model"].plan("published", "smoke", range(1)).configs[0]
+    board = SweepBoard(console, "A sweep")
+    board.planned(0, [config])
+    board.began(0, config, Path(run_name(config)))
+    board.stepped(0, {"step": 3, "loss": 1.0, "accuracy": 0.345})
+    console.print(board._render())
+    assert isinstance(console.file, StringIO)
+    assert re.search(r"3/6  34\.5 %  fashion-mnist-slice\S*…", console.file.getvalue())
 
 
 def test_quiet_says_the_last_line_alone() -> None:

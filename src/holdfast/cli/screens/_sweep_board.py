@@ -97,11 +97,11 @@ class SweepBoard(Audience):
         return Group(Text(self._title, style="bold"), Text(", ".join(words)), self._table(), *self._latest)
 
     def _table(self) -> Table:
-        table = Table.grid(padding=(0, 2, 0, 0))
+        table = Table.grid(padding=(0, 2, 0, 0), expand=True)
         table.add_column(width=24)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
-        table.add_column(overflow="ellipsis", no_wrap=True)
+        table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)  # a long name is cut before anything else is
         for _, (name, config, entry) in sorted(self._in_hand.items()):
             step = entry.get("step", 0)
             bar = ProgressBar(total=config.n_steps, completed=step, width=24)
