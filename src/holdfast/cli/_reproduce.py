@@ -139,13 +139,13 @@ def _ended_runs(known: list[Path], *, quiet: bool) -> frozenset[str]:
 
 def _without_data(configs: list[Config], folder: Path, data_dir: Path | None) -> list[Config]:
     """Those of the runs whose data are not on this machine, and that did not end in the folder either."""
-    found = [config for config in configs if locate(config.data, data_dir=data_dir) is None]
-    ended = ended_runs(folder) if found else frozenset()  # reading all records takes a while
-    return [config for config in found if hash_of(config) not in ended]
+    lacking = {name for name in {config.data for config in configs} if locate(name, data_dir=data_dir) is None}
+    ended = ended_runs(folder) if lacking else frozenset()  # reading all records takes a while
+    return [config for config in configs if config.data in lacking and hash_of(config) not in ended]
 
 
 def _have_data(configs: list[Config], data_dir: Path | None, *, offline: bool, quiet: bool) -> None:
-    """Fetch the data sets of these runs, or refuse to begin without them."""
+    """Fetch the data sets of these runs, which are not on this machine, or refuse to begin without them."""
     with screen(quiet=quiet, json=False) as shown:
         for config in {config.data: config for config in configs}.values():
             if not offline:
