@@ -22,8 +22,12 @@ PAGES: dict[str, ModuleType] = {"core": core, "bgmd": bgmd, "training": training
 
 def main() -> None:
     names = [name for page in PAGES.values() for name in page.TABLES]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure speed and memory as ratios in one run.")
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"one of {', '.join(names)}; all if left out")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure speed and memory as ratios in one run."
+    )
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE", help=f"one of {', '.join(names)}; all if left out"
+    )
     chosen = parser.parse_args().tables or names
     unknown = [name for name in chosen if name not in names]
     if unknown:
@@ -52,7 +56,9 @@ def measure_page(title: str, module: ModuleType, chosen: list[str]) -> None:
 
 def page(module: ModuleType, results: dict[str, Any]) -> str:
     """All tables that were measured, each with the sentence that says what it shows."""
-    machine = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in results["machine"].items())
+    machine = ", ".join(
+        f"{key.replace('_', ' ')} {value}" for key, value in results["machine"].items()
+    )
     parts = [f"# {module.TITLE}", f"Measured by `make bench` on: {machine}.", UNITS]
     parts += ["## Bars", module.BARS, markdown(module.bars(results))]
     for name, measure in module.TABLES.items():
@@ -72,8 +78,13 @@ UNITS = (
 def markdown(table: Table) -> str:
     """A Markdown table with the columns in order of appearance."""
     columns = list(dict.fromkeys(key for row in table for key in row))
-    lines = ["| " + " | ".join(column.replace("_", " ") for column in columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell(row.get(column)) for column in columns) + " |" for row in table]
+    lines = [
+        "| " + " | ".join(column.replace("_", " ") for column in columns) + " |",
+        "|" + "---|" * len(columns),
+    ]
+    lines += [
+        "| " + " | ".join(cell(row.get(column)) for column in columns) + " |" for row in table
+    ]
     return "\n".join(lines)
 
 
@@ -85,7 +96,13 @@ def cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.1e}" if value != 0 and abs(value) < 5e-3 else f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+        return (
+            f"{value:.1e}"
+            if value != 0 and abs(value) < 5e-3
+            else f"{value:,.2f}"
+            if abs(value) < 100
+            else f"{value:,.0f}"
+        )
     return str(value).replace("|", "\\|")
 
 

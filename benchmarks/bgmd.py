@@ -53,12 +53,18 @@ def bgmd_steps() -> Table:
                     "exact": lambda: GeometricMedian()(rows),
                     "bgmd": warmed(bgmd(fraction=0.1), rows),
                     "sketched median": lambda: sketched(rows, generator=generator),
-                    "bgmd, covariance filter": warmed(bgmd(fraction=0.1, aggregator=CovarianceFilter()), rows),
+                    "bgmd, covariance filter": warmed(
+                        bgmd(fraction=0.1, aggregator=CovarianceFilter()), rows
+                    ),
                 },
                 n_rounds=8 if n < 512 else 4,
             )
             table.append({"n": n, "d": d, "rows": kind, "mean_ms": 1e3 * best["mean"]})
-            table[-1] |= {f"{name}_means": seconds / best["mean"] for name, seconds in best.items() if name != "mean"}
+            table[-1] |= {
+                f"{name}_means": seconds / best["mean"]
+                for name, seconds in best.items()
+                if name != "mean"
+            }
             table[-1]["bgmd_over_exact"] = best["bgmd"] / best["exact"]
     return table
 
@@ -81,14 +87,25 @@ def where_a_step_goes() -> Table:
                 "mean": lambda: plain.mean(0),
                 "norms of tiles": lambda: rows.tile_norms(block.tiling),
                 "products with memory": lambda: rows.tile_products(block.tiling, weights, carried),
-                "draw": lambda: step.selector.select(block.tiling, scores, step=0, generator=generator),
+                "draw": lambda: step.selector.select(
+                    block.tiling, scores, step=0, generator=generator
+                ),
                 "gather block": lambda: SketchedRows(augmented, block),
-                "gather, weights and sum": lambda: GeometricMedian().aggregate(SketchedRows(augmented, block)),
+                "gather, weights and sum": lambda: GeometricMedian().aggregate(
+                    SketchedRows(augmented, block)
+                ),
                 "weighted sum": lambda: augmented.combine(weights),
             },
             n_rounds=5,
         )
-        table.append({"n": n, "d": d} | {f"{name}_means": time / best["mean"] for name, time in best.items() if name != "mean"})
+        table.append(
+            {"n": n, "d": d}
+            | {
+                f"{name}_means": time / best["mean"]
+                for name, time in best.items()
+                if name != "mean"
+            }
+        )
     return table
 
 
@@ -101,9 +118,20 @@ def granularity() -> Table:
         run = warmed(step, rows)
         block, dense = step(rows, lr=LR).block, DenseRows(rows)
         best = interleaved(
-            {"mean": lambda: rows.mean(0), "step": run, "gather": lambda: dense.tiles(block.tiling, block.tiles)}, n_rounds=4
+            {
+                "mean": lambda: rows.mean(0),
+                "step": run,
+                "gather": lambda: dense.tiles(block.tiling, block.tiles),
+            },
+            n_rounds=4,
         )
-        table.append({"tile": tile, "step_means": best["step"] / best["mean"], "gather_means": best["gather"] / best["mean"]})
+        table.append(
+            {
+                "tile": tile,
+                "step_means": best["step"] / best["mean"],
+                "gather_means": best["gather"] / best["mean"],
+            }
+        )
     return table
 
 
@@ -125,7 +153,11 @@ def when_a_block_pays() -> Table:
                 },
                 n_rounds=5,
             )
-            row |= {f"{name}_{kind}_means": seconds / best["mean"] for name, seconds in best.items() if name != "mean"}
+            row |= {
+                f"{name}_{kind}_means": seconds / best["mean"]
+                for name, seconds in best.items()
+                if name != "mean"
+            }
         table.append(row)
     return table
 
@@ -138,7 +170,9 @@ def choice_of_k() -> Table:
     """
     rows = sample(32, LENET)
     median = peers.geom_median()
-    whole = interleaved({"row by row": lambda: median(rows), "exact": lambda: GeometricMedian()(rows)}, n_rounds=2)
+    whole = interleaved(
+        {"row by row": lambda: median(rows), "exact": lambda: GeometricMedian()(rows)}, n_rounds=2
+    )
     table = []
     for fraction in (0.01, 0.03, 0.1, 0.3, 1.0):
         step = preset(f"bgmd-paper(fraction={fraction}, tile=64)")
@@ -150,7 +184,10 @@ def choice_of_k() -> Table:
             block = step.selector.select(tiling, scores, step=0, generator=step.generator)
             return median(dense.tiles(tiling, block.tiles))
 
-        best = interleaved({"row by row": select_and_solve, "step": warmed(bgmd(fraction=fraction), rows)}, n_rounds=2)
+        best = interleaved(
+            {"row by row": select_and_solve, "step": warmed(bgmd(fraction=fraction), rows)},
+            n_rounds=2,
+        )
         table.append(
             {
                 "fraction": fraction,
@@ -195,8 +232,18 @@ def bars(results: dict[str, Any]) -> Table:
     for row in results.get("bgmd_steps", []):
         if row["rows"] == "clean" and row["n"] < 512:
             where = f"n = {row['n']}, d = {row['d']:,}"
-            add(f"BGMD, {where}, plain torch, in means", "at most 8", row["bgmd_means"], row["bgmd_means"] <= 8)
-            add(f"BGMD, {where}, where a compiler is available, in means", "at most 5", row["bgmd_means"], row["bgmd_means"] <= 5)
+            add(
+                f"BGMD, {where}, plain torch, in means",
+                "at most 8",
+                row["bgmd_means"],
+                row["bgmd_means"] <= 8,
+            )
+            add(
+                f"BGMD, {where}, where a compiler is available, in means",
+                "at most 5",
+                row["bgmd_means"],
+                row["bgmd_means"] <= 5,
+            )
         if row["n"] >= 512:
             what = f"BGMD over the exact median, n = {row['n']}, {row['rows']}"
             add(what, "at most 0.33", row["bgmd_over_exact"], row["bgmd_over_exact"] <= 1 / 3)
@@ -235,7 +282,12 @@ def draw(results: dict[str, Any], folder: Path) -> None:
         for name, label in lines.items():
             style = {"linestyle": ":", "color": "grey"} if name == "gram" else {"marker": "o"}
             axis.plot(n, [row[f"{name}_{kind}_means"] for row in table], label=label, **style)
-        axis.set(xscale="log", yscale="log", xlabel="rows n", title="clean rows" if kind == "clean" else "a fifth times -100")
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlabel="rows n",
+            title="clean rows" if kind == "clean" else "a fifth times -100",
+        )
         axis.set_xticks(n, [str(value) for value in n])
         axis.set_yticks([2, 3, 5, 10, 20, 30], ["2", "3", "5", "10", "20", "30"])
         axis.minorticks_off()

@@ -11,7 +11,14 @@ from torch import Tensor
 from benchmarks import peers
 from benchmarks.peak_memory import extra_bytes
 from benchmarks.timing import interleaved, once
-from holdfast.aggregators import Aggregator, CoordinateMedian, GeometricMedian, MeanAroundMedian, TrimmedMean, rules
+from holdfast.aggregators import (
+    Aggregator,
+    CoordinateMedian,
+    GeometricMedian,
+    MeanAroundMedian,
+    TrimmedMean,
+    rules,
+)
 from holdfast.geometry import DenseRows, geometric_median, streaming_geometric_median
 from holdfast.seeds import stream
 
@@ -46,7 +53,10 @@ def geometric_medians() -> Table:
         rule = GeometricMedian()
         best = interleaved({"mean": lambda: rows.mean(0), "ours": lambda: rule(rows)}, n_rounds=15)
         result = rule.aggregate(rows)
-        theirs = {"geom-median": peers.geom_median(), "byzfl": peers.byzfl("aggregators").GeometricMedian()}
+        theirs = {
+            "geom-median": peers.geom_median(),
+            "byzfl": peers.byzfl("aggregators").GeometricMedian(),
+        }
         ours = objective(rows, result.vector)
         row = {
             "n": n,
@@ -91,9 +101,17 @@ def where_the_time_goes() -> Table:
         gigaflops = n * (n + 1) * d / 1e9
         table.append(
             {"n": n, "d": d}
-            | {f"{name}_means": seconds / best["mean"] for name, seconds in best.items() if name != "mean"}
+            | {
+                f"{name}_means": seconds / best["mean"]
+                for name, seconds in best.items()
+                if name != "mean"
+            }
             | {"product_gflop_per_second": 2 * n * n * d / 1e9 / best["one product"]}
-            | {"least_gram_means_at_that_rate": gigaflops / (2 * n * n * d / 1e9 / best["one product"]) / best["mean"]}
+            | {
+                "least_gram_means_at_that_rate": gigaflops
+                / (2 * n * n * d / 1e9 / best["one product"])
+                / best["mean"]
+            }
         )
     return table
 
@@ -108,12 +126,23 @@ def coordinate_rules() -> Table:
         for mode in ("never", "always"):
             os.environ["HOLDFAST_COMPILE"] = mode
             rule(rows)  # compiles, if it may
-            best = interleaved({"mean": lambda: rows.mean(0), "ours": lambda: rule(rows)}, n_rounds=5)
-            row["plain_means" if mode == "never" else "compiled_means"] = best["ours"] / best["mean"]
+            best = interleaved(
+                {"mean": lambda: rows.mean(0), "ours": lambda: rule(rows)}, n_rounds=5
+            )
+            row["plain_means" if mode == "never" else "compiled_means"] = (
+                best["ours"] / best["mean"]
+            )
         table.append(row)
     os.environ["HOLDFAST_COMPILE"] = "auto"
-    best = interleaved({"mean": lambda: rows.mean(0), "torch.median": lambda: rows.median(0)}, n_rounds=2)
-    table.append({"rule": "torch.median (lower of the two middle values)", "plain_means": best["torch.median"] / best["mean"]})
+    best = interleaved(
+        {"mean": lambda: rows.mean(0), "torch.median": lambda: rows.median(0)}, n_rounds=2
+    )
+    table.append(
+        {
+            "rule": "torch.median (lower of the two middle values)",
+            "plain_means": best["torch.median"] / best["mean"],
+        }
+    )
     return table
 
 
@@ -125,8 +154,12 @@ def against_byzfl() -> Table:
         rows = sample(n, d)
         for text, peer in byzfl_pairs(n).items():
             rule = rules.parse(text)
-            extras: dict[str, Any] = {"generator": stream(0, "buckets")} if "generator" in rule.needs else {}
-            best = interleaved({"mean": lambda: rows.mean(0), "ours": lambda: rule(rows, **extras)}, n_rounds=2)
+            extras: dict[str, Any] = (
+                {"generator": stream(0, "buckets")} if "generator" in rule.needs else {}
+            )
+            best = interleaved(
+                {"mean": lambda: rows.mean(0), "ours": lambda: rule(rows, **extras)}, n_rounds=2
+            )
             copy = rows.clone()  # byzfl's clipping changes its input
             try:
                 seconds = once(lambda: peer(copy))
@@ -153,7 +186,9 @@ def byzfl_pairs(n: int) -> dict[str, Callable[[Tensor], Tensor]]:
     theirs, before = peers.byzfl("aggregators"), peers.byzfl("preaggregators")
     f = n // 5
 
-    def after(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def after(
+        first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]
+    ) -> Callable[[Tensor], Tensor]:
         return lambda given: second(first(given))
 
     return {
@@ -255,19 +290,46 @@ def bars(results: dict[str, Any]) -> Table:
     for row in results.get("geometric_medians", []):
         shape = f"n = {row['n']}, d = {row['d']:,}, {row['rows']}"
         if row["rows"] == "clean":
-            add(f"geometric median, {shape}, in means", "at most 5", row["holdfast_means"], row["holdfast_means"] <= 5)
+            add(
+                f"geometric median, {shape}, in means",
+                "at most 5",
+                row["holdfast_means"],
+                row["holdfast_means"] <= 5,
+            )
         faster = row["geom-median_times_ours"]
         add(f"geom-median's time over ours, {shape}", "at least 80", faster, faster >= 80)
     for row in results.get("coordinate_rules", []):
         if "compiled_means" in row and not row["rule"].startswith("mean-around"):
-            add(f"{row['rule']}, n = 32, plain torch, in means", "at most 40", row["plain_means"], row["plain_means"] <= 40)
-            add(f"{row['rule']}, n = 32, compiled, in means", "at most 20", row["compiled_means"], row["compiled_means"] <= 20)
+            add(
+                f"{row['rule']}, n = 32, plain torch, in means",
+                "at most 40",
+                row["plain_means"],
+                row["plain_means"] <= 40,
+            )
+            add(
+                f"{row['rule']}, n = 32, compiled, in means",
+                "at most 20",
+                row["compiled_means"],
+                row["compiled_means"] <= 20,
+            )
     if "against_byzfl" in results:
         slowest = min(row["byzfl_times_ours"] for row in results["against_byzfl"])
-        add("byzfl's time over ours, least over all rules and shapes", "above 1", slowest, slowest > 1)
+        add(
+            "byzfl's time over ours, least over all rules and shapes",
+            "above 1",
+            slowest,
+            slowest > 1,
+        )
     if "memory" in results:
-        most = max(value for row in results["memory"] for key, value in row.items() if key != "rule")
-        add("extra memory of a Gram rule, most over all rules and shapes, in rows", "at most 0.15", most, most <= 0.15)
+        most = max(
+            value for row in results["memory"] for key, value in row.items() if key != "rule"
+        )
+        add(
+            "extra memory of a Gram rule, most over all rules and shapes, in rows",
+            "at most 0.15",
+            most,
+            most <= 0.15,
+        )
     return table
 
 

@@ -13,7 +13,13 @@ def describe() -> dict[str, Any]:
     """Processor, cores, memory and versions."""
     info = Path("/proc/cpuinfo")
     models = (
-        {line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line} if info.exists() else set()
+        {
+            line.split(":")[1].strip()
+            for line in info.read_text().splitlines()
+            if "model name" in line
+        }
+        if info.exists()
+        else set()
     )
     memory = Path("/proc/meminfo")
     gib = int(memory.read_text().split()[1]) / 2**20 if memory.exists() else None

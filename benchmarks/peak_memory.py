@@ -41,5 +41,11 @@ def fresh_peak_bytes(module: str, function: str, *arguments: str) -> int:
         'print(_status("VmHWM"))\n'
     )
     allocator = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | allocator)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | allocator,
+    )
     return int(done.stdout)

@@ -24,14 +24,18 @@ LR = 0.01
 Step = Callable[[], object]
 
 
-def batch(n: int, *shape: int, memory_format: torch.memory_format = torch.channels_last) -> tuple[Tensor, Tensor]:
+def batch(
+    n: int, *shape: int, memory_format: torch.memory_format = torch.channels_last
+) -> tuple[Tensor, Tensor]:
     """Random images and labels; what they show is nothing to the clock."""
     generator = stream(0, "batch")
     images = torch.randn(n, *shape, generator=generator).to(memory_format=memory_format)
     return images, torch.randint(0, 10, (n,), generator=generator)
 
 
-def model_of(build: Callable[..., nn.Module], memory_format: torch.memory_format = torch.channels_last) -> nn.Module:
+def model_of(
+    build: Callable[..., nn.Module], memory_format: torch.memory_format = torch.channels_last
+) -> nn.Module:
     return build(generator=stream(0, "model")).to(memory_format=memory_format)  # type: ignore[call-overload, no-any-return]
 
 
@@ -48,7 +52,9 @@ def plain(model: nn.Module, x: Tensor, y: Tensor, n_slices: int = 1) -> Step:
     return step
 
 
-def robust(model: nn.Module, source: Callable[..., Any], step: RobustStep, x: Tensor, y: Tensor) -> Step:
+def robust(
+    model: nn.Module, source: Callable[..., Any], step: RobustStep, x: Tensor, y: Tensor
+) -> Step:
     """Rows, aggregation and the optimizer's step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
@@ -67,7 +73,10 @@ def micro_batch_steps() -> Table:
     is faster here because activations stay in the cache. Ratios are to either.
     """
     table = []
-    for name, memory_format in (("channels_last", torch.channels_last), ("contiguous", torch.contiguous_format)):
+    for name, memory_format in (
+        ("channels_last", torch.channels_last),
+        ("contiguous", torch.contiguous_format),
+    ):
         model = model_of(lenet, memory_format)
         x, y = batch(2048, 1, 28, 28, memory_format=memory_format)
         source = MicroBatches(model, cross_entropy, n_rows=32)
@@ -120,7 +129,11 @@ def per_sample_candidate(name: str, n: int = 256) -> Step:
         return plain(model, x, y)
     if name == "torchjd":
         return torchjd_step(model, x, y)
-    source = LayerGrams(model, cross_entropy) if name == "layer grams" else PerSample(model, cross_entropy)
+    source = (
+        LayerGrams(model, cross_entropy)
+        if name == "layer grams"
+        else PerSample(model, cross_entropy)
+    )
     return robust(model, source, RobustStep(GeometricMedian()), x, y)
 
 
@@ -132,8 +145,13 @@ def per_sample_steps() -> Table:
     """
     names = ("plain", "layer grams", "explicit rows", "torchjd")
     fast = interleaved({name: per_sample_candidate(name) for name in names[:2]}, n_rounds=8)
-    slow = interleaved({name: per_sample_candidate(name) for name in ("plain", *names[2:])}, n_rounds=2)
-    peaks = {name: fresh_peak_bytes("benchmarks.training", "per_sample_candidate", name) for name in names}
+    slow = interleaved(
+        {name: per_sample_candidate(name) for name in ("plain", *names[2:])}, n_rounds=2
+    )
+    peaks = {
+        name: fresh_peak_bytes("benchmarks.training", "per_sample_candidate", name)
+        for name in names
+    }
     table = []
     for name in names[1:]:
         best = fast if name in fast else slow
@@ -166,7 +184,11 @@ def where_a_per_sample_step_goes() -> Table:
         },
         n_rounds=8,
     )
-    return [{"part": name, "over_plain": seconds / best["plain"]} for name, seconds in best.items() if name != "plain"]
+    return [
+        {"part": name, "over_plain": seconds / best["plain"]}
+        for name, seconds in best.items()
+        if name != "plain"
+    ]
 
 
 def samples_and_slices() -> Table:
@@ -177,10 +199,18 @@ def samples_and_slices() -> Table:
     ways += [("samples", "clipping(n_bad=51) | mean"), ("samples", "norm-filter(n_bad=51)")]
     candidates = {"plain": plain(model, x, y)}
     for rows, rule in ways:
-        source = LayerGrams(model, cross_entropy) if rows == "samples" else MicroBatches(model, cross_entropy, n_rows=16)
+        source = (
+            LayerGrams(model, cross_entropy)
+            if rows == "samples"
+            else MicroBatches(model, cross_entropy, n_rows=16)
+        )
         candidates[f"{rows}, {rule}"] = robust(model, source, RobustStep(rules.parse(rule)), x, y)
     best = interleaved(candidates, n_rounds=10)
-    return [{"rows_and_rule": name, "over_plain": seconds / best["plain"]} for name, seconds in best.items() if name != "plain"]
+    return [
+        {"rows_and_rule": name, "over_plain": seconds / best["plain"]}
+        for name, seconds in best.items()
+        if name != "plain"
+    ]
 
 
 def resnet_candidate(name: str) -> Step:
@@ -200,7 +230,9 @@ def resnet_memory() -> Table:
     at once. By default it keeps some, and the process grows by more than this.
     """
     names, rows = ("plain", "geometric median", "bgmd"), 10 * 11_173_962 * 4
-    peaks = {name: fresh_peak_bytes("benchmarks.training", "resnet_candidate", name) for name in names}
+    peaks = {
+        name: fresh_peak_bytes("benchmarks.training", "resnet_candidate", name) for name in names
+    }
     return [
         {
             "step": name,
@@ -219,9 +251,19 @@ def loop_or_vmap() -> Table:
     small = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     for name, model in (("perceptron of 25,450 parameters", small), ("LeNet", model_of(lenet))):
         x, y = batch(640, 1, 28, 28)
-        loop, vectorized = (MicroBatches(model, cross_entropy, n_rows=20, vectorized=flag) for flag in (False, True))
-        best = interleaved({"loop": lambda: loop(x, y), "vectorized": lambda: vectorized(x, y)}, n_rounds=4)
-        table.append({"model": name, "loop_ms": 1e3 * best["loop"], "vectorized_ms": 1e3 * best["vectorized"]})
+        loop, vectorized = (
+            MicroBatches(model, cross_entropy, n_rows=20, vectorized=flag) for flag in (False, True)
+        )
+        best = interleaved(
+            {"loop": lambda: loop(x, y), "vectorized": lambda: vectorized(x, y)}, n_rounds=4
+        )
+        table.append(
+            {
+                "model": name,
+                "loop_ms": 1e3 * best["loop"],
+                "vectorized_ms": 1e3 * best["vectorized"],
+            }
+        )
     return table
 
 
@@ -247,11 +289,19 @@ def bars(results: dict[str, Any]) -> Table:
             for against in ("plain", "plain_in_slices"):
                 ratio = row[f"over_{against}"]
                 add(
-                    f"{row['step']}, LeNet, 32 rows of 64, over {against.replace('_', ' ')}", "at most 1.10", ratio, ratio <= 1.10
+                    f"{row['step']}, LeNet, 32 rows of 64, over {against.replace('_', ' ')}",
+                    "at most 1.10",
+                    ratio,
+                    ratio <= 1.10,
                 )
     for row in results.get("per_sample_steps", []):
         if row["way"] == "layer grams":
-            add("geometric median of 256 samples, LeNet, over plain", "at most 2.5", row["over_plain"], row["over_plain"] <= 2.5)
+            add(
+                "geometric median of 256 samples, LeNet, over plain",
+                "at most 2.5",
+                row["over_plain"],
+                row["over_plain"] <= 2.5,
+            )
     for row in results.get("resnet_memory", []):
         what = f"{row['step']}, ResNet-18, 10 rows of 16, extra memory in rows"
         add(what, "at most 0.15", row["extra_share"], row["extra_share"] <= 0.15)

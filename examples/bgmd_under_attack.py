@@ -23,13 +23,30 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from holdfast import RobustStep, bgmd, preset
-from holdfast.aggregators import Aggregate, Aggregator, CovarianceFilter, GeometricMedian, Given, Mean
+from holdfast.aggregators import (
+    Aggregate,
+    Aggregator,
+    CovarianceFilter,
+    GeometricMedian,
+    Given,
+    Mean,
+)
 from holdfast.errors import NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.geometry import Rows
 from holdfast.lab.data import Images, fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
-from holdfast.threats import AdditiveNoise, Attack, Cast, Hijack, HijackAndLie, LittleIsEnough, ScaledFlip, Scene, Shadow
+from holdfast.threats import (
+    AdditiveNoise,
+    Adversaries,
+    Attack,
+    AttackContext,
+    Hijack,
+    HijackAndLie,
+    LittleIsEnough,
+    ScaledFlip,
+    Shadow,
+)
 
 N_ROWS, BATCH, LR, FRACTION = 20, 32, 0.1, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
@@ -56,8 +73,12 @@ STEPS: dict[str, Callable[[torch.Generator], RobustStep]] = {
     "bgmd": lambda generator: bgmd(fraction=FRACTION, generator=generator),
     "bgmd-paper": lambda generator: preset(f"bgmd-paper(fraction={FRACTION})", generator=generator),
     "filter": lambda _: RobustStep(CovarianceFilter()),
-    "bgmd, filter": lambda generator: bgmd(fraction=FRACTION, aggregator=CovarianceFilter(), generator=generator),
-    "bgmd, own block": lambda generator: bgmd(fraction=FRACTION, aggregator=OwnMedian(), generator=generator),
+    "bgmd, filter": lambda generator: bgmd(
+        fraction=FRACTION, aggregator=CovarianceFilter(), generator=generator
+    ),
+    "bgmd, own block": lambda generator: bgmd(
+        fraction=FRACTION, aggregator=OwnMedian(), generator=generator
+    ),
     "bgmd, columns": lambda generator: bgmd(fraction=FRACTION, tile=1, generator=generator),
     "bgmd, tiles of 64": lambda generator: bgmd(fraction=FRACTION, tile=64, generator=generator),
 }
@@ -73,11 +94,11 @@ class Lurk(Attack):
     aim = "What a block of heavy columns does not see."
     looks_at_honest = True
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        bad = scene.mean.clone()
-        light = scene.honest.square().sum(0).argsort()[: len(bad) // 2]
-        bad[light] = -bad[light].sign() * (scene.honest.norm(dim=1).median() / len(light) ** 0.5)
-        return bad * scene.unit
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        bad = context.mean.clone()
+        light = context.honest.square().sum(0).argsort()[: len(bad) // 2]
+        bad[light] = -bad[light].sign() * (context.honest.norm(dim=1).median() / len(light) ** 0.5)
+        return bad * context.unit
 
 
 @final
@@ -89,11 +110,11 @@ class Alone(Attack):
     aim = "What a block that misses one column lets through."
     looks_at_honest = True
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        bad = (scene.mean * scene.unit).repeat(scene.n_bad, 1)
-        scores = scene.honest.square().sum(0)
-        light = scores.where(scores > 0, torch.inf).argsort()[: scene.n_bad]
-        bad[torch.arange(scene.n_bad), light] = 1e6
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        bad = (context.mean * context.unit).repeat(context.n_bad, 1)
+        scores = context.honest.square().sum(0)
+        light = scores.where(scores > 0, torch.inf).argsort()[: context.n_bad]
+        bad[torch.arange(context.n_bad), light] = 1e6
         return bad
 
 
@@ -121,7 +142,9 @@ def network(seed: int) -> nn.Module:
     return model
 
 
-def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, n_steps: int) -> float | None:
+def train(
+    step: RobustStep, attack: str | None, bad_fraction: float, seed: int, n_steps: int
+) -> float | None:
     """Test accuracy in percent, averaged over the last quarter of the steps; None if training diverged.
 
     Under a strong attack single accuracies swing by several points from step to step; the average is what training holds.
@@ -132,7 +155,7 @@ def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, 
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
     source = MicroBatches(model, cross_entropy, n_rows=N_ROWS, vectorized=True)
-    cast = Cast(bad_fraction=bad_fraction)
+    adversaries = Adversaries(bad_fraction=bad_fraction)
     test_pixels, accuracies = normalized(test), []
     for t in range(n_steps):
         batch = torch.randint(0, len(labels), (N_ROWS * BATCH,), generator=generator)
@@ -141,7 +164,9 @@ def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, 
         except NonFiniteRowsError:
             return None
         if attack is not None:
-            rows = ATTACKS[attack](rows, cast.draw(N_ROWS, generator=generator), generator=generator)
+            rows = ATTACKS[attack](
+                rows, adversaries.draw(N_ROWS, generator=generator), generator=generator
+            )
         optimizer.zero_grad()
         try:
             step.backward(rows, lr=LR)
@@ -150,7 +175,9 @@ def train(step: RobustStep, attack: str | None, bad_fraction: float, seed: int, 
         optimizer.step()
         if 4 * t >= 3 * n_steps and (n_steps - 1 - t) % 5 == 0:
             with torch.no_grad():
-                accuracies.append(100 * float((model(test_pixels).argmax(1) == test.labels).double().mean()))
+                accuracies.append(
+                    100 * float((model(test_pixels).argmax(1) == test.labels).double().mean())
+                )
     return mean(accuracies)
 
 
@@ -181,13 +208,18 @@ def summary(done: list[Run]) -> list[list[str]]:
     """One line per attack and share, one cell per rule: mean and standard deviation over seeds."""
     rules = [rule for rule in STEPS if any(run["rule"] == rule for run in done)]
     conditions = sorted(
-        {(run["attack"], run["share"]) for run in done}, key=lambda pair: (["none", *ATTACKS].index(pair[0]), pair[1])
+        {(run["attack"], run["share"]) for run in done},
+        key=lambda pair: (["none", *ATTACKS].index(pair[0]), pair[1]),
     )
     lines = [["attack", "bad rows", *rules]]
     for attack, share in conditions:
         cells = []
         for rule in rules:
-            same = [run["accuracy"] for run in done if (run["rule"], run["attack"], run["share"]) == (rule, attack, share)]
+            same = [
+                run["accuracy"]
+                for run in done
+                if (run["rule"], run["attack"], run["share"]) == (rule, attack, share)
+            ]
             cells.append(cell(same))
         lines.append([attack, f"{100 * share:.0f} %", *cells])
     return lines
@@ -205,14 +237,34 @@ def cell(accuracies: list[float | None]) -> str:
 
 def main() -> None:
     """Read the arguments, run, show."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rules", nargs="+", choices=list(STEPS), default=list(STEPS)[:6], metavar="RULE", help=", ".join(STEPS))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rules",
+        nargs="+",
+        choices=list(STEPS),
+        default=list(STEPS)[:6],
+        metavar="RULE",
+        help=", ".join(STEPS),
+    )
     parser.add_argument("--attacks", nargs="+", choices=["none", *ATTACKS], default=["none", *ATTACKS], metavar="ATTACK",
                         help=", ".join(["none", *ATTACKS]))  # fmt: skip
-    parser.add_argument("--shares", nargs="+", type=float, default=[0.2, 0.3, 0.4], help="shares of bad rows, below 0.5")
+    parser.add_argument(
+        "--shares",
+        nargs="+",
+        type=float,
+        default=[0.2, 0.3, 0.4],
+        help="shares of bad rows, below 0.5",
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--record", type=Path, default=Path("bgmd_under_attack.jsonl"), help="file that runs are added to")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        default=Path("bgmd_under_attack.jsonl"),
+        help="file that runs are added to",
+    )
     parser.add_argument("--page", type=Path, help="file whose table is written anew")
     given = parser.parse_args()
     if not all(0 <= share < 0.5 for share in given.shares):
@@ -235,7 +287,9 @@ def main() -> None:
     Console().print(table)
     if given.page is not None:
         text = given.page.read_text() if given.page.exists() else "# BGMD under attack\n\n"
-        given.page.write_text("\n".join([text.split("\n| attack")[0].rstrip(), "", *markdown(lines)]) + "\n")
+        given.page.write_text(
+            "\n".join([text.split("\n| attack")[0].rstrip(), "", *markdown(lines)]) + "\n"
+        )
 
 
 def markdown(lines: list[list[str]]) -> list[str]:

@@ -46,7 +46,9 @@ LINES: dict[str, tuple[Memory, int, str]] = {
 def draw(path: Path) -> None:
     """The direction over steps at one size of the bad rows, and after the last step at many sizes."""
     mpl.rcParams["svg.hashsalt"] = "holdfast"
-    figure, (over_steps, over_sizes) = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
+    figure, (over_steps, over_sizes) = plt.subplots(
+        1, 2, figsize=(9, 4), sharey=True, layout="constrained"
+    )
     sizes = [10.0**exponent for exponent in range(0, 13, 2)]
     for label, (memory, n_bad, style) in LINES.items():
         colour = "tab:red" if label.startswith("mean") else "tab:blue"
@@ -55,9 +57,17 @@ def draw(path: Path) -> None:
             last = [directions(memory, n_bad, size, 30)[-1] for size in sizes]
             over_sizes.plot(sizes, last, style, color=colour, marker="o")
     over_steps.set(
-        yscale="log", xlabel="step", title="bad rows a million times too long", ylabel="norm of the direction, in gradients"
+        yscale="log",
+        xlabel="step",
+        title="bad rows a million times too long",
+        ylabel="norm of the direction, in gradients",
     )
-    over_sizes.set(yscale="log", xscale="log", xlabel="how many times too long bad rows are", title="after 30 steps")
+    over_sizes.set(
+        yscale="log",
+        xscale="log",
+        xlabel="how many times too long bad rows are",
+        title="after 30 steps",
+    )
     for axis in (over_steps, over_sizes):
         axis.grid(alpha=0.3)
     figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -48,7 +48,9 @@ def main() -> tuple[float, float]:
         found.append(cosine)
         print(f"{rule!r}: cosine with the truth {cosine:+.3f}")
     step = bgmd(fraction=0.5, aggregator=Agreement())  # and it fits into a block step
-    print(f"in a block step it rejected rows {torch.nonzero(step(rows, lr=0.1).rejected).flatten().tolist()}")
+    print(
+        f"in a block step it rejected rows {torch.nonzero(step(rows, lr=0.1).rejected).flatten().tolist()}"
+    )
     return found[0], found[1]
 
 

@@ -11,7 +11,7 @@ from holdfast.aggregators import GeometricMedian, Mean, NormClipping
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import LayerGrams, MicroBatches, Source
-from holdfast.threats import Cast, GaussianNoise
+from holdfast.threats import Adversaries, GaussianNoise
 
 
 def train(kind: str, n_steps: int) -> float:
@@ -22,13 +22,16 @@ def train(kind: str, n_steps: int) -> float:
     loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.2)
     source: Source
     if kind == "samples":
-        source, step = LayerGrams(model, loss_fn), RobustStep(NormClipping(n_bad=51, aggregator=Mean()))
+        source, step = (
+            LayerGrams(model, loss_fn),
+            RobustStep(NormClipping(n_bad=51, aggregator=Mean())),
+        )
     else:
         source, step = MicroBatches(model, loss_fn, n_rows=16), RobustStep(GeometricMedian())
-    cast, noise = Cast(bad_fraction=0.4), GaussianNoise(deviation=10.0)
+    adversaries, noise = Adversaries(bad_fraction=0.4), GaussianNoise(deviation=10.0)
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (128,), generator=generator)
-        bad = cast.draw(128, generator=generator)
+        bad = adversaries.draw(128, generator=generator)
         x, y = noise(images[batch], data.labels[batch], bad, generator=generator)
         optimizer.zero_grad()
         result = step.backward(source(x, y))
@@ -36,7 +39,9 @@ def train(kind: str, n_steps: int) -> float:
     if kind == "samples":
         assert result.weights is not None
         weights = result.weights[~bad].mean(), result.weights[bad].mean()
-        print(f"  in the last step a clean image had the weight {weights[0]:.4f}, a noisy one {weights[1]:.4f}")
+        print(
+            f"  in the last step a clean image had the weight {weights[0]:.4f}, a noisy one {weights[1]:.4f}"
+        )
     with torch.no_grad():
         return float((model(test.scaled()).argmax(1) == test.labels).double().mean())
 

@@ -17,7 +17,9 @@ def main(n_epochs: int = 4) -> float:
     """Train a small network on the embedded images; print and return its test accuracy."""
     train, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
     data = TensorDataset(train.scaled(), train.labels)
-    loader = DataLoader(data, batch_size=400, shuffle=True, drop_last=True, generator=stream(0, "order"))
+    loader = DataLoader(
+        data, batch_size=400, shuffle=True, drop_last=True, generator=stream(0, "order")
+    )
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.2)
 
@@ -30,7 +32,9 @@ def main(n_epochs: int = 4) -> float:
             optimizer.step()
         with torch.no_grad():
             accuracy = float((model(test.scaled()).argmax(1) == test.labels).double().mean())
-        print(f"epoch {epoch + 1}: loss {float(source.losses.mean()):.3f}, test accuracy {accuracy:.3f}")
+        print(
+            f"epoch {epoch + 1}: loss {float(source.losses.mean()):.3f}, test accuracy {accuracy:.3f}"
+        )
     return accuracy
 
 

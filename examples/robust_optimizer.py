@@ -72,7 +72,9 @@ def main(n_steps: int = 60) -> bool:
                 resumed.step(images[batch], data.labels[batch])
     pairs = zip(training.model.parameters(), resumed.model.parameters(), strict=True)
     is_same = all(torch.equal(one, other) for one, other in pairs)
-    print(f"loss {float(training.source.losses.mean()):.3f}; resumed and uninterrupted training agree bit for bit: {is_same}")
+    print(
+        f"loss {float(training.source.losses.mean()):.3f}; resumed and uninterrupted training agree bit for bit: {is_same}"
+    )
     return is_same
 
 

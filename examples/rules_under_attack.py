@@ -75,7 +75,9 @@ def main() -> None:
     console = Console()
     truth, rows = sample()
     honest = rows[N_BAD:]
-    attacked = {name: torch.cat([attack(rows[:N_BAD], honest), honest]) for name, attack in ATTACKS.items()}
+    attacked = {
+        name: torch.cat([attack(rows[:N_BAD], honest), honest]) for name, attack in ATTACKS.items()
+    }
     unit = float((honest.mean(0) - truth).norm())
 
     table = Table(
@@ -91,7 +93,9 @@ def main() -> None:
     table.add_column("cost", justify="right", style="dim", no_wrap=True)
     for text in track(RULES, description="Aggregating", console=console, transient=True):
         rule = rules.parse(text)
-        errors = [float((rule(given) - truth).double().norm()) / unit for given in attacked.values()]
+        errors = [
+            float((rule(given) - truth).double().norm()) / unit for given in attacked.values()
+        ]
         cost = seconds(lambda rule=rule: rule(rows)) / seconds(lambda: rows.mean(0))  # type: ignore[misc]
         table.add_row(Text(text.replace(f"(n_bad={N_BAD})", "")), *map(cell, errors), f"{cost:.1f}")
     console.print(table)

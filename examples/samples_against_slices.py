@@ -25,7 +25,7 @@ from holdfast.lab.data import fashion_mnist_slice
 from holdfast.lab.models import lenet
 from holdfast.seeds import stream
 from holdfast.sources import LayerGrams, MicroBatches
-from holdfast.threats import Cast, corruptions
+from holdfast.threats import Adversaries, corruptions
 
 BATCH, SHARE, N_SLICES = 128, 0.4, 16
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
@@ -56,16 +56,24 @@ def train(way: str, corruption: str, seed: int, budget: int) -> float:
     model = lenet(generator=stream(seed, "model")).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     rows, rule, cost = WAYS[way]
     loss_fn = nn.CrossEntropyLoss()
-    source = LayerGrams(model, loss_fn) if rows == "samples" else MicroBatches(model, loss_fn, n_rows=N_SLICES)
+    source = (
+        LayerGrams(model, loss_fn)
+        if rows == "samples"
+        else MicroBatches(model, loss_fn, n_rows=N_SLICES)
+    )
     step, optimizer = RobustStep(rules.parse(rule)), torch.optim.Adam(model.parameters(), lr=0.001)
-    threat, cast = CORRUPTIONS[corruption], Cast(bad_fraction=SHARE)
+    threat, adversaries = CORRUPTIONS[corruption], Adversaries(bad_fraction=SHARE)
     with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(seed)  # for dropout, which draws from torch's global generator
+        torch.default_generator.manual_seed(
+            seed
+        )  # for dropout, which draws from torch's global generator
         for _ in range(round(budget / cost)):
             batch = torch.randint(0, len(data), (BATCH,), generator=generator)
             x, y = images[batch], data.labels[batch]
             if threat is not None:
-                x, y = corruptions.parse(threat)(x, y, cast.draw(BATCH, generator=generator), generator=generator)
+                x, y = corruptions.parse(threat)(
+                    x, y, adversaries.draw(BATCH, generator=generator), generator=generator
+                )
             optimizer.zero_grad()
             step.backward(source(((x - MEAN) / DEVIATION).to(memory_format=torch.channels_last), y))
             optimizer.step()
@@ -93,7 +101,11 @@ def summary(done: list[dict[str, Any]]) -> list[list[str]]:
     for corruption in CORRUPTIONS:
         cells = []
         for way in WAYS:
-            found = [run["accuracy"] for run in done if (run["way"], run["corruption"]) == (way, corruption)]
+            found = [
+                run["accuracy"]
+                for run in done
+                if (run["way"], run["corruption"]) == (way, corruption)
+            ]
             spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
             cells.append(f"{mean(found):.1f}{spread}" if found else "")
         lines.append([corruption, *cells])
@@ -107,12 +119,19 @@ def markdown(lines: list[list[str]]) -> list[str]:
 
 def main() -> None:
     """Read the arguments, run, show."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--corruptions", nargs="+", choices=list(CORRUPTIONS), default=list(CORRUPTIONS), metavar="CORRUPTION",
                         help=", ".join(CORRUPTIONS))  # fmt: skip
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--budget", type=int, default=200, help="in plain steps of 128 images")
-    parser.add_argument("--record", type=Path, default=Path("samples_against_slices.jsonl"), help="file that runs are added to")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        default=Path("samples_against_slices.jsonl"),
+        help="file that runs are added to",
+    )
     parser.add_argument("--page", type=Path, help="file whose table is written anew")
     given = parser.parse_args()
     runs = [
@@ -132,7 +151,9 @@ def main() -> None:
     Console().print(table)
     if given.page is not None:
         text = given.page.read_text() if given.page.exists() else "# Samples against slices\n\n"
-        given.page.write_text("\n".join([text.split("\n| 40 %")[0].rstrip(), "", *markdown(lines)]) + "\n")
+        given.page.write_text(
+            "\n".join([text.split("\n| 40 %")[0].rstrip(), "", *markdown(lines)]) + "\n"
+        )
 
 
 if __name__ == "__main__":

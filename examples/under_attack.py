@@ -15,7 +15,7 @@ from holdfast.errors import NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
-from holdfast.threats import Attack, Cast, attacks
+from holdfast.threats import Adversaries, Attack, attacks
 
 STEPS: dict[str, Callable[[], RobustStep]] = {
     "mean": lambda: RobustStep(Mean()),
@@ -30,12 +30,15 @@ def train(step: RobustStep, attack: Attack, n_steps: int) -> float:
     images, generator = data.scaled(), stream(0, "training")
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    source, cast = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True), Cast(bad_fraction=0.4)
+    source, adversaries = (
+        MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True),
+        Adversaries(bad_fraction=0.4),
+    )
     mask, state = None, None
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (640,), generator=generator)
         rows = source(images[batch], data.labels[batch])
-        mask = cast.draw(rows.n, generator=generator, previous=mask)
+        mask = adversaries.draw(rows.n, generator=generator, previous=mask)
         sent = attack(rows, mask, generator=generator, state=state)
         state = attack.learn(rows, mask, state)
         optimizer.zero_grad()

@@ -16,7 +16,7 @@ from holdfast.aggregators import CovarianceFilter
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
-from holdfast.threats import Cast, InnerProduct
+from holdfast.threats import Adversaries, InnerProduct
 
 
 def train(n_steps: int) -> tuple[Tensor, Tensor]:
@@ -26,12 +26,16 @@ def train(n_steps: int) -> tuple[Tensor, Tensor]:
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True)
-    step, cast, attack = RobustStep(CovarianceFilter()), Cast(bad_fraction=0.3), InnerProduct(factor=2.0)
+    step, adversaries, attack = (
+        RobustStep(CovarianceFilter()),
+        Adversaries(bad_fraction=0.3),
+        InnerProduct(factor=2.0),
+    )
     bad, rejected = [], []
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (640,), generator=generator)
         rows = source(images[batch], data.labels[batch])
-        bad.append(cast.draw(rows.n, generator=generator))
+        bad.append(adversaries.draw(rows.n, generator=generator))
         optimizer.zero_grad()
         rejected.append(step.backward(attack(rows, bad[-1])).rejected)
         optimizer.step()
@@ -42,7 +46,9 @@ def draw(bad: Tensor, rejected: Tensor, path: Path) -> None:
     """One square per row and step."""
     mpl.use("svg")
     figure, axis = plt.subplots(figsize=(9, 3.6), layout="constrained")
-    axis.imshow(rejected.T.numpy(), cmap="Greys", vmin=0, vmax=1.6, aspect="auto", interpolation="nearest")
+    axis.imshow(
+        rejected.T.numpy(), cmap="Greys", vmin=0, vmax=1.6, aspect="auto", interpolation="nearest"
+    )
     steps, rows = torch.nonzero(bad, as_tuple=True)
     axis.scatter(steps.numpy(), rows.numpy(), marker="x", s=14, color="tab:red", linewidths=1)
     axis.set(
@@ -60,11 +66,15 @@ def main(path: Path, n_steps: int = 60) -> tuple[float, float]:
     bad, rejected = train(n_steps)
     draw(bad, rejected, path)
     shares = float(rejected[bad].double().mean()), float(rejected[~bad].double().mean())
-    print(f"{shares[0]:.0%} of the bad rows and {shares[1]:.0%} of the honest ones were rejected; see {path}")
+    print(
+        f"{shares[0]:.0%} of the bad rows and {shares[1]:.0%} of the honest ones were rejected; see {path}"
+    )
     return shares
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        raise SystemExit("Give the file to draw to: python examples/who_was_rejected.py rejected.svg")
+        raise SystemExit(
+            "Give the file to draw to: python examples/who_was_rejected.py rejected.svg"
+        )
     main(Path(sys.argv[1]))

@@ -14,7 +14,9 @@ HOSTILE: dict[str, Callable[[Tensor], Tensor]] = {
     "minus inf": lambda rows: torch.full_like(rows, float("-inf")),
     "1e30": lambda rows: 1e30 * rows,
     "1e30 aligned": lambda rows: torch.full_like(rows, 1.0, dtype=torch.float64).mul(1e30).to(rows),
-    "growing": lambda rows: rows * (10.0 ** (3.0 + 4.0 * torch.arange(len(rows)))).to(rows)[:, None],
+    "growing": lambda rows: (
+        rows * (10.0 ** (3.0 + 4.0 * torch.arange(len(rows)))).to(rows)[:, None]
+    ),
     "1e-30": lambda rows: 1e-30 * rows,
     "minus 100": lambda rows: -100 * rows,
     "zero": torch.zeros_like,
@@ -32,7 +34,9 @@ def redundant(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32)
     return gaussian(-(-n // 3), d, seed, dtype).repeat_interleave(3, dim=0)[:n]
 
 
-def common(n: int, d: int, ratio: float, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+def common(
+    n: int, d: int, ratio: float, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Rows that share a part `ratio` times as long as their spread: uncentred float32 Gram matrices lose the spread."""
     shared = gaussian(1, d, seed + 1, torch.float64)
     return (ratio * shared + gaussian(n, d, seed, torch.float64)).to(dtype)

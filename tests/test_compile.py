@@ -21,7 +21,9 @@ def fresh_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
 @pytest.mark.parametrize(
-    "rule", [CoordinateMedian(), TrimmedMean(n_bad=1), MeanAroundMedian(n_bad=1)], ids=lambda rule: rule.name
+    "rule",
+    [CoordinateMedian(), TrimmedMean(n_bad=1), MeanAroundMedian(n_bad=1)],
+    ids=lambda rule: rule.name,
 )
 def test_compiled_and_plain_agree_bit_for_bit(
     rule: CoordinateMedian, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -63,7 +65,9 @@ def test_compilation_waits_until_it_has_paid_for_itself(monkeypatch: pytest.Monk
     monkeypatch.setenv("HOLDFAST_COMPILE", "auto")
     monkeypatch.setattr(torch, "compile", fake)
     clock = iter(range(1000))
-    monkeypatch.setattr("holdfast._compile.time.perf_counter", lambda: 10.0 * next(clock))  # every plain call takes ten seconds
+    monkeypatch.setattr(
+        "holdfast._compile.time.perf_counter", lambda: 10.0 * next(clock)
+    )  # every plain call takes ten seconds
     kernel = ColumnKernel(lambda chunk: chunk.sum(0), "a sum", 3)
     chunk = gaussian(3, 10)
     seen = []
@@ -85,5 +89,7 @@ def test_too_many_rows_are_never_compiled(compile_always: None) -> None:
 
 def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_COMPILE", "off")
-    with pytest.raises(ValueError, match=r"`HOLDFAST_COMPILE` must be auto, always or never, got off\."):
+    with pytest.raises(
+        ValueError, match=r"`HOLDFAST_COMPILE` must be auto, always or never, got off\."
+    ):
         CoordinateMedian()(gaussian(5, 10))

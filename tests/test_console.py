@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from holdfast.cli._app import app
+from holdfast.lab.cli._app import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "docs" / name for name in ("quickstart.md", "cli.md", "reproduce.md")]
@@ -47,7 +47,9 @@ def assert_lines_appear(wanted: list[str], output: str) -> None:
     """Each wanted line is the beginning of a line of the output, in this order."""
     lines = iter(masked(line) for line in output.splitlines())
     for line in wanted:
-        assert any(found.startswith(masked(line)) for found in lines), f"{line!r} is not, or not there, in:\n{output}"
+        assert any(found.startswith(masked(line)) for found in lines), (
+            f"{line!r} is not, or not there, in:\n{output}"
+        )
 
 
 @pytest.mark.slow
@@ -57,28 +59,39 @@ def test_commands_do_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     assert len(found) >= 3
     for shown in found:
         command = shown.command.replace("holdfast", str(HOLDFAST), 1)
-        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == shown.code, f"{shown.command}: {done.stderr}"
         assert_lines_appear(shown.lines, done.stdout + done.stderr)
 
 
 def test_a_line_that_is_not_there_is_noticed() -> None:
-    assert_lines_appear(["accuracy: 67.5 %", "record: first"], "loss: 1\naccuracy: 12.0 %\nrecord:  first\n")
+    assert_lines_appear(
+        ["accuracy: 67.5 %", "record: first"], "loss: 1\naccuracy: 12.0 %\nrecord:  first\n"
+    )
     with pytest.raises(AssertionError):
-        assert_lines_appear(["record: first", "accuracy: 67.5 %"], "accuracy: 12.0 %\nrecord: first\n")
+        assert_lines_appear(
+            ["record: first", "accuracy: 67.5 %"], "accuracy: 12.0 %\nrecord: first\n"
+        )
 
 
 @pytest.mark.parametrize(("command", "n_options"), [("train", 25), ("reproduce", 8), ("report", 4)])
 def test_every_option_is_in_the_reference(command: str, n_options: int) -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     found = get_command(app).commands[command]  # type: ignore[attr-defined]
-    options = [option for parameter in found.params for option in parameter.opts if option.startswith("--")]
+    options = [
+        option for parameter in found.params for option in parameter.opts if option.startswith("--")
+    ]
     assert len(options) > n_options
     for option in options:
         if option != "--help":
             assert f"`{option}" in text, option
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "attack", "reproduce", "report", "data list", "data fetch", "list"])
+@pytest.mark.parametrize(
+    "command",
+    ["train", "resume", "attack", "reproduce", "report", "data list", "data fetch", "list"],
+)
 def test_every_command_is_in_the_reference(command: str) -> None:
     assert f"`holdfast {command}" in (ROOT / "docs" / "cli.md").read_text()

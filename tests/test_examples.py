@@ -29,7 +29,8 @@ def accuracy(rule: str, attack: str | None, share: float, n_steps: int = 120) ->
 
 
 @pytest.mark.parametrize(
-    ("attack", "share"), [(None, 0.0), ("bit flip", 0.4), ("additive", 0.4), ("hijack", 0.3), ("alone", 0.4)]
+    ("attack", "share"),
+    [(None, 0.0), ("bit flip", 0.4), ("additive", 0.4), ("hijack", 0.3), ("alone", 0.4)],
 )
 def test_bgmd_keeps_the_accuracy_of_the_exact_median(attack: str | None, share: float) -> None:
     """A short version of docs/results/bgmd_under_attack.md: one seed, 120 steps."""
@@ -46,7 +47,10 @@ def test_the_mean_and_the_papers_memory_do_not() -> None:
 
 def test_the_record_is_resumed_and_shown(tmp_path: Path) -> None:
     record = tmp_path / "runs" / "record.jsonl"
-    runs = [{"attack": "none", "share": 0.0, "rule": rule, "seed": 0, "steps": 4} for rule in ("exact", "bgmd")]
+    runs = [
+        {"attack": "none", "share": 0.0, "rule": rule, "seed": 0, "steps": 4}
+        for rule in ("exact", "bgmd")
+    ]
     first = experiment.sweep(runs[:1], record)
     both = experiment.sweep(runs, record)
     assert both[0] == first[0]
@@ -58,10 +62,17 @@ def test_the_record_is_resumed_and_shown(tmp_path: Path) -> None:
 
 def test_the_committed_results_keep_their_promise() -> None:
     """Over five seeds BGMD is within two points of the exact median under each attack (three for shadow at 40 %)."""
-    done = [json.loads(line) for line in (ROOT / "docs" / "results" / "bgmd_under_attack.jsonl").read_text().splitlines()]
+    done = [
+        json.loads(line)
+        for line in (ROOT / "docs" / "results" / "bgmd_under_attack.jsonl").read_text().splitlines()
+    ]
 
     def mean(rule: str, attack: str, share: float) -> float:
-        found = [run["accuracy"] for run in done if (run["rule"], run["attack"], run["share"]) == (rule, attack, share)]
+        found = [
+            run["accuracy"]
+            for run in done
+            if (run["rule"], run["attack"], run["share"]) == (rule, attack, share)
+        ]
         assert len(found) == 5
         return float(sum(found) / 5)
 
@@ -70,15 +81,24 @@ def test_the_committed_results_keep_their_promise() -> None:
             allowed = 3.0 if (attack, share) == ("shadow", 0.4) else 2.0
             assert mean("bgmd", attack, share) > mean("exact", attack, share) - allowed
     page = (ROOT / "docs" / "results" / "bgmd_under_attack.md").read_text().splitlines()
-    assert page[-len(experiment.summary(done)) - 1 :] == experiment.markdown(experiment.summary(done))
+    assert page[-len(experiment.summary(done)) - 1 :] == experiment.markdown(
+        experiment.summary(done)
+    )
 
 
 def test_the_figure_of_the_memory_is_drawn(tmp_path: Path) -> None:
     script = ROOT / "examples" / "memory_under_attack.py"
-    done = subprocess.run([sys.executable, script, tmp_path / "memory.svg"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "memory.svg"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "memory.svg").read_text().startswith("<?xml")
-    assert subprocess.run([sys.executable, script], capture_output=True, check=False).returncode != 0
+    assert (
+        subprocess.run([sys.executable, script], capture_output=True, check=False).returncode != 0
+    )
 
 
 def test_the_robust_loop_learns() -> None:
@@ -121,7 +141,10 @@ def test_who_was_rejected_is_drawn(tmp_path: Path) -> None:
 
 def test_samples_against_slices_is_resumed_and_shown(tmp_path: Path) -> None:
     record = tmp_path / "runs" / "record.jsonl"
-    runs = [{"way": way, "corruption": "noise", "seed": 0, "budget": 2} for way in ("slices, mean", "samples, median")]
+    runs = [
+        {"way": way, "corruption": "noise", "seed": 0, "budget": 2}
+        for way in ("slices, mean", "samples, median")
+    ]
     first = samples_against_slices.sweep(runs[:1], record)
     both = samples_against_slices.sweep(runs, record)
     assert both[0] == first[0]
@@ -135,7 +158,9 @@ def test_the_committed_samples_keep_their_promise() -> None:
     done = [json.loads(line) for line in path.read_text().splitlines()]
 
     def mean(way: str, corruption: str) -> float:
-        found = [run["accuracy"] for run in done if (run["way"], run["corruption"]) == (way, corruption)]
+        found = [
+            run["accuracy"] for run in done if (run["way"], run["corruption"]) == (way, corruption)
+        ]
         assert len(found) == 3
         return float(sum(found) / 3)
 
@@ -144,4 +169,6 @@ def test_the_committed_samples_keep_their_promise() -> None:
     for corruption in ("label flip", "random labels", "target label"):
         assert mean("samples, clipped mean", corruption) > mean("slices, mean", corruption) - 4
     lines = samples_against_slices.markdown(samples_against_slices.summary(done))
-    assert (ROOT / "docs" / "results" / "samples_against_slices.md").read_text().splitlines()[-len(lines) :] == lines
+    assert (ROOT / "docs" / "results" / "samples_against_slices.md").read_text().splitlines()[
+        -len(lines) :
+    ] == lines

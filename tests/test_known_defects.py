@@ -37,13 +37,18 @@ def test_weights_that_compound_over_iterations_miss_the_median() -> None:
     rows, eta = gaussian(9, 4, dtype=torch.float64), torch.tensor([1.0, 2, 3, 1, 2, 3, 1, 2, 3])
     best = objective(rows, oracle_median(rows, eta), eta)
     assert objective(rows, GeometricMedian()(rows, row_weights=eta), eta) <= best * (1 + 1e-6)
-    values = [objective(rows, GeometricMedian(max_steps=k, tolerance=1e-14)(rows, row_weights=eta), eta) for k in range(1, 6)]
+    values = [
+        objective(rows, GeometricMedian(max_steps=k, tolerance=1e-14)(rows, row_weights=eta), eta)
+        for k in range(1, 6)
+    ]
     assert all(later <= earlier * (1 + 1e-14) for earlier, later in itertools.pairwise(values))
 
 
 def test_equal_weights_are_not_collapsed_into_one() -> None:
     rows = gaussian(6, 4)
-    assert torch.equal(GeometricMedian()(rows, row_weights=torch.full((6,), 2.0)), GeometricMedian()(rows))
+    assert torch.equal(
+        GeometricMedian()(rows, row_weights=torch.full((6,), 2.0)), GeometricMedian()(rows)
+    )
     doubled = torch.cat([rows, rows[:2]])
     weighted = GeometricMedian()(rows, row_weights=torch.tensor([2.0, 2, 1, 1, 1, 1]))
     torch.testing.assert_close(GeometricMedian()(doubled), weighted, rtol=1e-3, atol=1e-3)
@@ -98,11 +103,15 @@ def test_no_rule_reads_or_resets_a_global_generator() -> None:
     torch.manual_seed(0)
     random.seed(0)
     states = torch.get_rng_state(), random.getstate()
-    first = [rule(rows) for rule in (SpectralFilter(n_bad=3), CovarianceFilter(), GeometricMedian())]
+    first = [
+        rule(rows) for rule in (SpectralFilter(n_bad=3), CovarianceFilter(), GeometricMedian())
+    ]
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     torch.manual_seed(1)
-    second = [rule(rows) for rule in (SpectralFilter(n_bad=3), CovarianceFilter(), GeometricMedian())]
+    second = [
+        rule(rows) for rule in (SpectralFilter(n_bad=3), CovarianceFilter(), GeometricMedian())
+    ]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 

@@ -26,7 +26,11 @@ def test_the_diff_trains() -> None:
         "model": model,
         "loss_fn": nn.CrossEntropyLoss(),
         "loader": DataLoader(
-            TensorDataset(data.scaled(), data.labels), batch_size=320, shuffle=True, drop_last=True, generator=stream(0, "order")
+            TensorDataset(data.scaled(), data.labels),
+            batch_size=320,
+            shuffle=True,
+            drop_last=True,
+            generator=stream(0, "order"),
         ),
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
         "MicroBatches": MicroBatches,

@@ -37,7 +37,9 @@ def loss(model: Any, names: dict[str, Any]) -> float:
         return float(cross_entropy(model(names["data"].scaled()), names["data"].labels))
 
 
-frameworks = pytest.mark.filterwarnings("ignore")  # of the frameworks' own code and its dependencies
+frameworks = pytest.mark.filterwarnings(
+    "ignore"
+)  # of the frameworks' own code and its dependencies
 
 
 @frameworks
@@ -67,4 +69,6 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trainer.state.global_step == 4
     assert len(trainer.source.losses) == 8
     moments = [state["exp_avg"] for state in trainer.optimizer.optimizer.state.values()]
-    assert sum(int((moment != 0).any()) for moment in moments) > 5, "the trainer's optimizer saw the directions"
+    assert sum(int((moment != 0).any()) for moment in moments) > 5, (
+        "the trainer's optimizer saw the directions"
+    )

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.aggregators import GeometricMedian, Krum, MajorityVote, Mean, NearestNeighborMixing, NormClipping, NormFilter, rules
+from holdfast.aggregators import (
+    GeometricMedian,
+    Krum,
+    MajorityVote,
+    Mean,
+    NearestNeighborMixing,
+    NormClipping,
+    NormFilter,
+    rules,
+)
 from holdfast.errors import UnknownNameError
 
 
@@ -15,10 +24,15 @@ from holdfast.errors import UnknownNameError
         ("  krum( n_bad = 2 ) ", Krum(n_bad=2)),
         ("norm-filter(n_bad=none, bad_fraction=0.25)", NormFilter(bad_fraction=0.25)),
         ("geometric-median(tolerance=1e-3)", GeometricMedian(tolerance=1e-3)),
-        ("mixing(n_bad=3) | geometric-median", NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian())),
+        (
+            "mixing(n_bad=3) | geometric-median",
+            NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian()),
+        ),
         (
             "clipping(radius=2.0)|mixing(n_bad=1)|krum(n_bad=1)",
-            NormClipping(radius=2.0, aggregator=NearestNeighborMixing(n_bad=1, aggregator=Krum(n_bad=1))),
+            NormClipping(
+                radius=2.0, aggregator=NearestNeighborMixing(n_bad=1, aggregator=Krum(n_bad=1))
+            ),
         ),
     ],
 )
@@ -28,7 +42,10 @@ def test_parsing(text: str, rule: Any) -> None:
 
 
 def test_defaults_are_left_out() -> None:
-    assert rules.format(NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian())) == "mixing(n_bad=3) | geometric-median"
+    assert (
+        rules.format(NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian()))
+        == "mixing(n_bad=3) | geometric-median"
+    )
     assert rules.format(MajorityVote(group_size=3)) == "majority-vote(group_size=3)"
 
 
@@ -36,7 +53,10 @@ def test_defaults_are_left_out() -> None:
     ("text", "message"),
     [
         ("krum", r"`krum` must be given n_bad, as in 'krum\(n_bad=\.\.\.\)'\."),
-        ("krum(2)", r"`krum` must have arguments of the form name=value, got \(2\); values are numbers"),
+        (
+            "krum(2)",
+            r"`krum` must have arguments of the form name=value, got \(2\); values are numbers",
+        ),
         ("krum(n_bad=2)(3)", r"`krum` must have arguments of the form name=value"),
         ("krum(n_bad=__import__('os'))", r"`krum` must have arguments of the form name=value"),
         ("krum(**{'n_bad': 2})", r"`krum` must have arguments of the form name=value"),
@@ -47,12 +67,18 @@ def test_defaults_are_left_out() -> None:
             r"`mixing` must be given its own arguments alone, got 'aggregator'",
         ),
         ("krum(n_bad={[]: 1})", r"`krum` must have arguments of the form name=value"),
-        ("krum(n_bad=" + "-" * 100_000 + "1)", r"`krum` must have arguments of the form name=value"),
+        (
+            "krum(n_bad=" + "-" * 100_000 + "1)",
+            r"`krum` must have arguments of the form name=value",
+        ),
         ("mixing(n_bad=1) | " * 30 + "mean", r"`rule` must have at most 20 stages, got 31\."),
         ("krum(n_byz=2)", r"`krum` must be given n_bad, got 'n_byz'\."),
         ("mean(x=1)", r"`mean` must be given no arguments, got 'x'\."),
         ("krum(n_bad=-1)", r"`n_bad` must be a whole number of at least 0, got -1\."),
-        ("mixing(n_bad=3)", r"`mixing` must be followed by the rule it wraps, as in 'mixing\(\.\.\.\) \| mean'\."),
+        (
+            "mixing(n_bad=3)",
+            r"`mixing` must be followed by the rule it wraps, as in 'mixing\(\.\.\.\) \| mean'\.",
+        ),
         ("mean | krum(n_bad=1)", r"`mean` must stand last, because it wraps no other rule\."),
         ("", r"`rule` must have the form 'name\(argument=value\) \| name', got ''\."),
         ("krum(n_bad=2", r"`rule` must have the form"),
@@ -65,13 +91,18 @@ def test_errors_say_what_to_do(text: str, message: str) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match=r"one of bucketing, bulyan, .*zeno, got 'krumm' \(did you mean 'krum'\?\)\."):
+    with pytest.raises(
+        UnknownNameError,
+        match=r"one of bucketing, bulyan, .*zeno, got 'krumm' \(did you mean 'krum'\?\)\.",
+    ):
         rules.parse("krumm(n_bad=2)")
     with pytest.raises(UnknownNameError, match=r"got 'x'\."):
         rules.from_json({"name": "x"})
 
 
-@pytest.mark.parametrize("data", [3, None, "krum", [], {"n_bad": 2}, {"name": 3}, {"name": ["krum"]}])
+@pytest.mark.parametrize(
+    "data", [3, None, "krum", [], {"n_bad": 2}, {"name": 3}, {"name": ["krum"]}]
+)
 def test_json_of_a_wrong_kind(data: Any) -> None:
     with pytest.raises(ValueError, match=r"`rule` must be a mapping with a 'name'"):
         rules.from_json(data)

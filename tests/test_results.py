@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.report import collect, write_report
+from holdfast.lab.report import collect, write_report
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "paper"
 
@@ -15,7 +15,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     found = collect([RESULTS / "records.jsonl"])
     assert not found.problems
-    write_report(found, folder, formats=["svg"], notes={path.stem: path.read_text() for path in (RESULTS / "notes").glob("*.md")})
+    write_report(
+        found,
+        folder,
+        formats=["svg"],
+        notes={path.stem: path.read_text() for path in (RESULTS / "notes").glob("*.md")},
+    )
     return folder
 
 
@@ -31,7 +36,9 @@ def assert_equal_bytes(folder: Path, *endings: str) -> None:
     """All files of these endings are there and the same."""
     names = committed(*endings)
     assert names
-    assert [name for name in names if (folder / name).read_bytes() != (RESULTS / name).read_bytes()] == []
+    assert [
+        name for name in names if (folder / name).read_bytes() != (RESULTS / name).read_bytes()
+    ] == []
 
 
 def test_tables_and_texts_are_the_same_byte_for_byte(made: Path) -> None:

@@ -12,7 +12,11 @@ def test_equal_paths_give_equal_streams() -> None:
 
 
 def test_different_paths_and_seeds_give_different_streams() -> None:
-    drawn = [draw(seed, *path) for seed in (0, 1, -1) for path in ((), ("a",), ("a", 1), ("a", "1"), ("a1",), ("b",))]
+    drawn = [
+        draw(seed, *path)
+        for seed in (0, 1, -1)
+        for path in ((), ("a",), ("a", 1), ("a", "1"), ("a1",), ("b",))
+    ]
     assert len({tuple(numbers) for numbers in drawn}) == len(drawn)
 
 

@@ -1,6 +1,6 @@
 """`python -m holdfast` is the command `holdfast`."""
 
-from holdfast.cli import main
+from holdfast.lab.cli import main
 
 if __name__ == "__main__":
     main()

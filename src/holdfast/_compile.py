@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 
 WIDTH = 32768
 """Columns of a chunk: the fastest in plain torch, and the one shape that is compiled."""
@@ -64,11 +64,17 @@ class ColumnKernel:
         return mode == "always" or self._plain_seconds > PAYBACK_SECONDS
 
     def _compile(self, chunk: Tensor) -> None:
-        _log.warning("Compiling %s for %d rows, once; HOLDFAST_COMPILE=never would avoid it.", self._name, self._n)
+        _log.warning(
+            "Compiling %s for %d rows, once; HOLDFAST_COMPILE=never would avoid it.",
+            self._name,
+            self._n,
+        )
         try:
             compiled = torch.compile(self._function, dynamic=False)
             compiled(_padded(chunk))
-        except Exception as error:  # any failure of the compiler leaves plain torch, which needs none
+        except (
+            Exception
+        ) as error:  # any failure of the compiler leaves plain torch, which needs none
             _log.info("Compilation of %s failed (%s); plain torch goes on.", self._name, error)
             self._failed = True
         else:
@@ -89,7 +95,9 @@ def _padded(chunk: Tensor) -> Tensor:
     return padded
 
 
-def column_kernel(key: Hashable, make: Callable[[], Callable[[Tensor], Tensor]], name: str, n: int) -> ColumnKernel:
+def column_kernel(
+    key: Hashable, make: Callable[[], Callable[[Tensor], Tensor]], name: str, n: int
+) -> ColumnKernel:
     """The kernel for `key`, made at its first use."""
     if key not in _kernels:
         _kernels[key] = ColumnKernel(make(), name, n)

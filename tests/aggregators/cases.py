@@ -26,13 +26,20 @@ def trusted(honest: Tensor) -> dict[str, Any]:
 
 def previous(honest: Tensor) -> dict[str, Any]:
     """A previous direction near the honest rows."""
-    return {"reference": honest.double().mean(0).to(honest) + 0.1 * honest.double().std(0, correction=0).to(honest)}
+    return {
+        "reference": honest.double().mean(0).to(honest)
+        + 0.1 * honest.double().std(0, correction=0).to(honest)
+    }
 
 
 def descent(honest: Tensor) -> dict[str, Any]:
     """How much half the squared distance from the honest mean falls by a direction: a trusted quadratic loss."""
     mean = honest.double().mean(0)
-    return {"score": lambda direction: float(mean.square().sum() - (mean - direction.double()).square().sum())}
+    return {
+        "score": lambda direction: float(
+            mean.square().sum() - (mean - direction.double()).square().sum()
+        )
+    }
 
 
 def shuffled(honest: Tensor) -> dict[str, Any]:
@@ -103,21 +110,37 @@ CASES = [
             "consensus": "returns signs, not rows",
         },
     ),
-    Case("zeno(n_bad=7, penalty=0.1)", {"translation": "penalises the norm, which is taken from the origin"}, extras=descent),
+    Case(
+        "zeno(n_bad=7, penalty=0.1)",
+        {"translation": "penalises the norm, which is taken from the origin"},
+        extras=descent,
+    ),
     Case(
         "trusted-reference",
-        {"translation": "angles are taken at the origin", "consensus": "returns rows at the reference's length"},
+        {
+            "translation": "angles are taken at the origin",
+            "consensus": "returns rows at the reference's length",
+        },
         extras=trusted,
     ),
     Case("mixing(n_bad=7) | geometric-median"),
     Case("mixing(n_bad=6) | krum(n_bad=6)"),
     Case("mixing(n_bad=4) | trimmed-mean(n_bad=4)"),
-    Case("bucketing(bucket_size=2) | geometric-median", {"permutation": "holds only in law"}, extras=shuffled),
-    Case("bucketing(bucket_size=2) | coordinate-median", {"permutation": "holds only in law"}, extras=shuffled),
+    Case(
+        "bucketing(bucket_size=2) | geometric-median",
+        {"permutation": "holds only in law"},
+        extras=shuffled,
+    ),
+    Case(
+        "bucketing(bucket_size=2) | coordinate-median",
+        {"permutation": "holds only in law"},
+        extras=shuffled,
+    ),
     Case("clipping(n_bad=7) | mixing(n_bad=7) | geometric-median", {"translation": FROM_ORIGIN}),
     Case("clipping(n_bad=4) | coordinate-median", {"translation": FROM_ORIGIN}),
     Case(
-        "clipping(radius=2.5) | geometric-median", {"translation": FROM_ORIGIN, "scale": FIXED_RADIUS, "consensus": FIXED_RADIUS}
+        "clipping(radius=2.5) | geometric-median",
+        {"translation": FROM_ORIGIN, "scale": FIXED_RADIUS, "consensus": FIXED_RADIUS},
     ),
 ]
 

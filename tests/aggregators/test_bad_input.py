@@ -32,23 +32,46 @@ ROWS = gaussian(5, 4)
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (torch.randn(5), r"`rows` must have shape \[n, d\] \(or be a list of \[n, \.\.\.\] tensors\), got \(5,\)\."),
+        (
+            torch.randn(5),
+            r"`rows` must have shape \[n, d\] \(or be a list of \[n, \.\.\.\] tensors\), got \(5,\)\.",
+        ),
         (torch.randn(5, 2, 2), r"`rows` must have shape \[n, d\].*got \(5, 2, 2\)\."),
         (torch.tensor(1.0), r"first dimension that counts the rows, got a scalar\."),
-        (torch.ones(3, 4, dtype=torch.int64), r"`rows` must be real floating point .*got torch\.int64\."),
-        (torch.ones(3, 4, dtype=torch.complex64), r"`rows` must be real floating point .*got torch\.complex64\."),
-        (torch.eye(3).to_sparse(), r"`rows` must be dense \(call \.to_dense\(\) first\), got torch\.sparse_coo\."),
+        (
+            torch.ones(3, 4, dtype=torch.int64),
+            r"`rows` must be real floating point .*got torch\.int64\.",
+        ),
+        (
+            torch.ones(3, 4, dtype=torch.complex64),
+            r"`rows` must be real floating point .*got torch\.complex64\.",
+        ),
+        (
+            torch.eye(3).to_sparse(),
+            r"`rows` must be dense \(call \.to_dense\(\) first\), got torch\.sparse_coo\.",
+        ),
         (torch.empty(0, 4), r"`rows` must have at least 1 row, got \(0, 4\)\."),
         (torch.empty(4, 0), r"`rows` must have at least 1 column, got \(4, 0\)\."),
         ([], r"`rows` must hold at least one tensor, got an empty list\."),
-        ([torch.ones(3, 2), torch.ones(4, 2)], r"agree on the number of rows \(the first tensor has 3\), got 4\."),
+        (
+            [torch.ones(3, 2), torch.ones(4, 2)],
+            r"agree on the number of rows \(the first tensor has 3\), got 4\.",
+        ),
         ([torch.ones(3, 2), torch.ones(3, 2).double()], r"agree on the dtype"),
-        (None, r"`rows` must be a tensor \[n, d\] or a list of tensors \[n, \.\.\.\], got NoneType\."),
+        (
+            None,
+            r"`rows` must be a tensor \[n, d\] or a list of tensors \[n, \.\.\.\], got NoneType\.",
+        ),
         (torch.ones(3, 4).to(torch.float8_e4m3fn), r"`rows` must be real floating point"),
-        ([[1.0, 2.0]], r"`rows` must be a tensor \[n, d\] or a list of tensors \[n, \.\.\.\], got list\."),
+        (
+            [[1.0, 2.0]],
+            r"`rows` must be a tensor \[n, d\] or a list of tensors \[n, \.\.\.\], got list\.",
+        ),
     ],
 )
-@pytest.mark.parametrize("rule", [GeometricMedian(), CoordinateMedian(), Mean()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "rule", [GeometricMedian(), CoordinateMedian(), Mean()], ids=lambda rule: rule.name
+)
 def test_rows_of_a_wrong_kind(rule: Aggregator, rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rule(rows)
@@ -59,8 +82,14 @@ def test_rows_of_a_wrong_kind(rule: Aggregator, rows: Any, message: str) -> None
     [
         (torch.ones(4), r"`row_weights` must have shape \(5,\), one weight a row, got \(4,\)\."),
         (torch.tensor([1.0, 1, 1, 1, -1]), r"`row_weights` must be finite and not negative"),
-        (torch.tensor([1.0, 1, 1, 1, float("nan")]), r"`row_weights` must be finite and not negative"),
-        (torch.tensor([1.0, 1, 1, 1, float("inf")]), r"`row_weights` must be finite and not negative"),
+        (
+            torch.tensor([1.0, 1, 1, 1, float("nan")]),
+            r"`row_weights` must be finite and not negative",
+        ),
+        (
+            torch.tensor([1.0, 1, 1, 1, float("inf")]),
+            r"`row_weights` must be finite and not negative",
+        ),
         (torch.zeros(5), r"`row_weights` must have a sum above 0"),
     ],
 )
@@ -76,14 +105,19 @@ def test_huge_row_weights_do_not_overflow() -> None:
 
 
 def test_what_a_rule_has_no_use_for_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`row_weights` must be left out, because Krum\(n_bad=1\) has no use for it"):
+    with pytest.raises(
+        ValueError,
+        match=r"`row_weights` must be left out, because Krum\(n_bad=1\) has no use for it",
+    ):
         Krum(n_bad=1)(ROWS, row_weights=torch.ones(5))
     with pytest.raises(ValueError, match=r"`reference` must be left out"):
         Mean()(ROWS, reference=ROWS[0])
 
 
 def test_what_a_rule_needs_is_asked_for() -> None:
-    with pytest.raises(ValueError, match=r"`reference` must be given to TrustedReference\(\), got None\."):
+    with pytest.raises(
+        ValueError, match=r"`reference` must be given to TrustedReference\(\), got None\."
+    ):
         TrustedReference()(ROWS)
     with pytest.raises(ValueError, match=r"`score` must be given to Zeno"):
         Zeno(n_bad=1)(ROWS)
@@ -95,9 +129,13 @@ def test_what_a_rule_needs_is_asked_for() -> None:
 
 def test_wrong_references() -> None:
     rule = TrustedReference()
-    with pytest.raises(ValueError, match=r"`reference` must have shape \(4,\), one entry a column, got \(3,\)\."):
+    with pytest.raises(
+        ValueError, match=r"`reference` must have shape \(4,\), one entry a column, got \(3,\)\."
+    ):
         rule(ROWS, reference=torch.ones(3))
-    with pytest.raises(ValueError, match=r"`reference` must be a dense floating tensor, got list\."):
+    with pytest.raises(
+        ValueError, match=r"`reference` must be a dense floating tensor, got list\."
+    ):
         rule(ROWS, reference=[1.0, 2.0, 3.0, 4.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"`reference` must be finite, got NaN or infinity\."):
         rule(ROWS, reference=torch.tensor([1.0, float("nan"), 0.0, 0.0]))
@@ -112,7 +150,10 @@ def test_a_non_finite_majority_is_an_error(rule: Aggregator) -> None:
     rows = ROWS.clone()
     rows[:3, 1] = float("nan")
     before = rows.clone()
-    with pytest.raises(NonFiniteRowsError, match=r"finite in at least half of the rows, got 3 of 5 with NaN or infinity\."):
+    with pytest.raises(
+        NonFiniteRowsError,
+        match=r"finite in at least half of the rows, got 3 of 5 with NaN or infinity\.",
+    ):
         rule(rows)
     assert torch.equal(rows.nan_to_num(), before.nan_to_num())
 
@@ -121,7 +162,9 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
     rows = ROWS.clone()
     rows[0, 0] = float("inf")
     for rule in (GeometricMedian(), CoordinateMedian(), Mean()):
-        with pytest.raises(NonFiniteRowsError, match=r"at least half of the weight, got 0\.4 of it\."):
+        with pytest.raises(
+            NonFiniteRowsError, match=r"at least half of the weight, got 0\.4 of it\."
+        ):
             rule(rows, row_weights=torch.tensor([6.0, 1, 1, 1, 1]))
 
 
@@ -129,19 +172,49 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
     ("make", "message"),
     [
         (lambda: Krum(n_bad=-1), r"`n_bad` must be a whole number of at least 0, got -1\."),
-        (lambda: Krum(n_bad=cast(Any, 1.5)), r"`n_bad` must be a whole number of at least 0, got 1\.5\."),
+        (
+            lambda: Krum(n_bad=cast(Any, 1.5)),
+            r"`n_bad` must be a whole number of at least 0, got 1\.5\.",
+        ),
         (lambda: Krum(n_bad=True), r"`n_bad` must be a whole number of at least 0, got True\."),
         (lambda: NormTrim(bad_fraction=1.5), r"`bad_fraction` must be in \[0, 0\.5\), got 1\.5\."),
-        (lambda: NormFilter(bad_fraction=float("nan")), r"`bad_fraction` must be in \[0, 0\.5\), got nan\."),
-        (lambda: NormFilter(n_bad=1, bad_fraction=0.1), r"Exactly one of `n_bad` and `bad_fraction` must be given, got both\."),
-        (lambda: NormClipping(aggregator=Mean()), r"Exactly one of `radius` and `n_bad` must be given, got neither\."),
-        (lambda: CenteredClipping(radius=0.0), r"`radius` must be a finite number above 0, got 0\.0\."),
+        (
+            lambda: NormFilter(bad_fraction=float("nan")),
+            r"`bad_fraction` must be in \[0, 0\.5\), got nan\.",
+        ),
+        (
+            lambda: NormFilter(n_bad=1, bad_fraction=0.1),
+            r"Exactly one of `n_bad` and `bad_fraction` must be given, got both\.",
+        ),
+        (
+            lambda: NormClipping(aggregator=Mean()),
+            r"Exactly one of `radius` and `n_bad` must be given, got neither\.",
+        ),
+        (
+            lambda: CenteredClipping(radius=0.0),
+            r"`radius` must be a finite number above 0, got 0\.0\.",
+        ),
         (lambda: CenteredClipping(radius=10**400), r"`radius` must be a finite number above 0"),
-        (lambda: CenteredClipping(radius=float("inf")), r"`radius` must be a finite number above 0, got inf\."),
-        (lambda: CenteredClipping(radius=cast(Any, "3")), r"`radius` must be a finite number above 0, got 3\."),
-        (lambda: GeometricMedian(tolerance=0.0), r"`tolerance` must be a finite number above 0, got 0\.0\."),
-        (lambda: Bucketing(bucket_size=0, aggregator=Mean()), r"`bucket_size` must be a whole number of at least 1, got 0\."),
-        (lambda: Bucketing(bucket_size=2, aggregator=cast(Any, "mean")), r"`aggregator` must be an Aggregator, got str\."),
+        (
+            lambda: CenteredClipping(radius=float("inf")),
+            r"`radius` must be a finite number above 0, got inf\.",
+        ),
+        (
+            lambda: CenteredClipping(radius=cast(Any, "3")),
+            r"`radius` must be a finite number above 0, got 3\.",
+        ),
+        (
+            lambda: GeometricMedian(tolerance=0.0),
+            r"`tolerance` must be a finite number above 0, got 0\.0\.",
+        ),
+        (
+            lambda: Bucketing(bucket_size=0, aggregator=Mean()),
+            r"`bucket_size` must be a whole number of at least 1, got 0\.",
+        ),
+        (
+            lambda: Bucketing(bucket_size=2, aggregator=cast(Any, "mean")),
+            r"`aggregator` must be an Aggregator, got str\.",
+        ),
     ],
 )
 def test_wrong_hyper_parameters(make: Any, message: str) -> None:
@@ -175,17 +248,25 @@ def test_wrong_kinds_of_what_comes_with_the_call() -> None:
     rule = Bucketing(bucket_size=2, aggregator=Mean())
     with pytest.raises(ValueError, match=r"`generator` must be a torch\.Generator, got int\."):
         rule(ROWS, generator=cast(Any, 3))
-    with pytest.raises(ValueError, match=r"`row_weights` must be a dense tensor of real numbers, got str\."):
+    with pytest.raises(
+        ValueError, match=r"`row_weights` must be a dense tensor of real numbers, got str\."
+    ):
         Mean()(ROWS, row_weights=cast(Any, "a"))
-    with pytest.raises(ValueError, match=r"`row_weights` must be a dense tensor of real numbers, got torch\.complex64\."):
+    with pytest.raises(
+        ValueError,
+        match=r"`row_weights` must be a dense tensor of real numbers, got torch\.complex64\.",
+    ):
         Mean()(ROWS, row_weights=torch.ones(5, dtype=torch.complex64))
-    with pytest.raises(ValueError, match=r"`reference` must be a dense floating tensor, got torch\.int64\."):
+    with pytest.raises(
+        ValueError, match=r"`reference` must be a dense floating tensor, got torch\.int64\."
+    ):
         TrustedReference()(ROWS, reference=torch.ones(4, dtype=torch.int64))
 
 
 def test_wrappers_refuse_a_rule_that_depends_on_the_order_of_rows() -> None:
     with pytest.raises(
-        ValueError, match=r"`aggregator` must not depend on the order of rows, which wrappers do not keep, got Major"
+        ValueError,
+        match=r"`aggregator` must not depend on the order of rows, which wrappers do not keep, got Major",
     ):
         NormClipping(radius=1.0, aggregator=MajorityVote(group_size=3))
 

@@ -32,7 +32,9 @@ def close(a: Tensor, b: Tensor, scale: float = 1.0) -> bool:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {part.split("(")[0].strip() for case in CASES for part in case.text.split("|")} == set(rules.names)
+    assert {part.split("(")[0].strip() for case in CASES for part in case.text.split("|")} == set(
+        rules.names
+    )
 
 
 @every_rule
@@ -156,7 +158,9 @@ def test_weights_reproduce_the_vector(case: Case) -> None:
         return
     assert result.weights.shape == (N,)
     assert bool((result.weights >= 0).all())
-    start = result.reference_weight * case.extras(rows)["reference"] if result.reference_weight else 0.0
+    start = (
+        result.reference_weight * case.extras(rows)["reference"] if result.reference_weight else 0.0
+    )
     assert torch.allclose(result.weights @ rows + start, result.vector, atol=1e-10)
     assert bool((result.weights[result.rejected] == 0).all())
 
@@ -202,7 +206,9 @@ def test_refuses_too_few_rows(case: Case) -> None:
     if len(rows) % 3 == 0 or case.rows is gaussian:
         assert bool(torch.isfinite(case.call(rows)).all())
     if n_needed > 1:
-        with pytest.raises(ValueError, match=rf"`rows` must have at least {n_needed} rows .*got {n_needed - 1}\."):
+        with pytest.raises(
+            ValueError, match=rf"`rows` must have at least {n_needed} rows .*got {n_needed - 1}\."
+        ):
             case.call(case.rows(n_needed - 1, D))
 
 
@@ -248,7 +254,11 @@ def test_one_column(case: Case) -> None:
 @every_rule
 def test_keeps_its_digits_when_rows_share_a_large_part(case: Case) -> None:
     """Float32 rows near 1e5 times their spread give what the same rows give in float64."""
-    rows = common(N // 3, D, 100000.0).repeat_interleave(3, dim=0) if case.rows is not gaussian else common(N, D, 100000.0)
+    rows = (
+        common(N // 3, D, 100000.0).repeat_interleave(3, dim=0)
+        if case.rows is not gaussian
+        else common(N, D, 100000.0)
+    )
     rounding = 1e5 * 2.0**-22  # of the float32 result itself
     assert float((case.call(rows).double() - case.call(rows.double())).abs().max()) <= 4 * rounding
 
@@ -287,7 +297,14 @@ def test_any_mixture_of_hostile_rows_is_survived(
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize(
-    "text", ["geometric-median", "coordinate-median", "trimmed-mean(n_bad=45)", "covariance-filter", "medoid"]
+    "text",
+    [
+        "geometric-median",
+        "coordinate-median",
+        "trimmed-mean(n_bad=45)",
+        "covariance-filter",
+        "medoid",
+    ],
 )
 def test_breakdown_of_many_rows(text: str, hostile: str) -> None:
     """The same where the geometric median sweeps over the rows."""

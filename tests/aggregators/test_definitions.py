@@ -64,16 +64,32 @@ def test_mean_and_medians_are_scipys(n: int, d: int, seed: int) -> None:
         assert_close(TrimmedMean(n_bad=n_bad)(rows), torch.from_numpy(trimmed))
 
 
-@given(weights=st.lists(st.integers(0, 4), min_size=5, max_size=9).filter(any), d=st.integers(1, 5), seed=st.integers(0, 99))
+@given(
+    weights=st.lists(st.integers(0, 4), min_size=5, max_size=9).filter(any),
+    d=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
 def test_whole_row_weights_are_repetitions(weights: list[int], d: int, seed: int) -> None:
     """A row of weight 3 counts as three rows, for every rule that takes weights and is defined on repeated rows."""
     rows = rows64(len(weights), d, seed)
     repeated = rows.repeat_interleave(torch.tensor(weights), dim=0)
     eta = torch.tensor(weights, dtype=torch.float32)
-    for rule in (Mean(), CoordinateMedian(), SignMajority(), GeometricMedian(), RadiusFilter(radius=1.0)):
-        torch.testing.assert_close(rule(rows, row_weights=eta), rule(repeated), rtol=1e-4, atol=2e-4)
-    assert_close(CenteredClipping(radius=1.0)(rows, row_weights=eta), CenteredClipping(radius=1.0)(repeated))
-    sums = torch.cdist(torch.stack([Medoid()(rows, row_weights=eta), Medoid()(repeated)]), repeated).sum(1)
+    for rule in (
+        Mean(),
+        CoordinateMedian(),
+        SignMajority(),
+        GeometricMedian(),
+        RadiusFilter(radius=1.0),
+    ):
+        torch.testing.assert_close(
+            rule(rows, row_weights=eta), rule(repeated), rtol=1e-4, atol=2e-4
+        )
+    assert_close(
+        CenteredClipping(radius=1.0)(rows, row_weights=eta), CenteredClipping(radius=1.0)(repeated)
+    )
+    sums = torch.cdist(
+        torch.stack([Medoid()(rows, row_weights=eta), Medoid()(repeated)]), repeated
+    ).sum(1)
     assert_close(sums[0], sums[1])  # two rows may tie
 
 
@@ -107,7 +123,8 @@ def test_minimum_diameter(n: int, d: int, seed: int) -> None:
 
 def test_minimum_diameter_refuses_too_many_subsets() -> None:
     with pytest.raises(
-        ValueError, match=r"`n_bad` must leave at most 100,000,000 distances within subsets of 40 rows, got 15 \("
+        ValueError,
+        match=r"`n_bad` must leave at most 100,000,000 distances within subsets of 40 rows, got 15 \(",
     ):
         MinimumDiameter(n_bad=15)(gaussian(40, 3))
 
@@ -116,7 +133,9 @@ def test_minimum_diameter_refuses_too_many_subsets() -> None:
 def test_mean_around_median(n: int, d: int, seed: int) -> None:
     rows = rows64(n, d, seed)
     for n_bad in (0, 1, 3):
-        assert_close(MeanAroundMedian(n_bad=n_bad)(rows), oracle.mean_around_median(rows, n - n_bad))
+        assert_close(
+            MeanAroundMedian(n_bad=n_bad)(rows), oracle.mean_around_median(rows, n - n_bad)
+        )
 
 
 def test_mean_around_median_shares_places_between_ties() -> None:
@@ -151,7 +170,13 @@ def test_norm_rules() -> None:
     assert NormFilter(bad_fraction=0.2)(rows).tolist() == [2.0]
     assert NormFilter(bad_fraction=0.3)(rows).tolist() == [2.0]  # ceil(0.7 * 5) = 4 rows are kept
     assert NormTrim(bad_fraction=0.2)(rows).tolist() == [3.0]
-    assert NormFilter(bad_fraction=0.2).aggregate(rows).rejected.tolist() == [False, False, False, True, False]
+    assert NormFilter(bad_fraction=0.2).aggregate(rows).rejected.tolist() == [
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 @few
@@ -186,8 +211,20 @@ def test_resilience_filter_says_when_sigma_is_too_small() -> None:
 
 def test_radius_filter_keeps_rows_near_the_vector_median() -> None:
     rows = torch.tensor([[0.0], [1.0], [2.0], [5.5], [100.0]])
-    assert RadiusFilter(radius=1.0).aggregate(rows).rejected.tolist() == [False, False, False, True, True]
-    assert RadiusFilter(radius=2.5).aggregate(rows).rejected.tolist() == [False, False, False, False, True]
+    assert RadiusFilter(radius=1.0).aggregate(rows).rejected.tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert RadiusFilter(radius=2.5).aggregate(rows).rejected.tolist() == [
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_majority_vote_recovers_the_mean_of_the_true_rows() -> None:
@@ -227,14 +264,19 @@ def test_zeno_ranks_by_penalised_descent() -> None:
     score = lambda direction: float(direction.sum())  # noqa: E731
     assert Zeno(n_bad=3)(rows, score=score).tolist() == [0.0, 30.0]
     assert Zeno(n_bad=3, penalty=0.1)(rows, score=score).tolist() == [2.0, 0.0]
-    assert Zeno(n_bad=1)(rows, score=lambda direction: math.nan if direction[1] > 0 else 1.0).norm() < 3
+    assert (
+        Zeno(n_bad=1)(rows, score=lambda direction: math.nan if direction[1] > 0 else 1.0).norm()
+        < 3
+    )
 
 
 @shapes
 def test_trusted_reference(n: int, d: int, seed: int) -> None:
     rows = rows64(n, d + 1, seed)
     reference = rows[:3].mean(0)
-    assert_close(TrustedReference()(rows, reference=reference), oracle.trusted_reference(rows, reference))
+    assert_close(
+        TrustedReference()(rows, reference=reference), oracle.trusted_reference(rows, reference)
+    )
 
 
 def test_trusted_reference_without_friends_is_zero() -> None:
@@ -247,7 +289,12 @@ def test_trusted_reference_without_friends_is_zero() -> None:
 def test_wrappers_equal_the_rule_on_mixed_rows(n: int, d: int, seed: int) -> None:
     rows = rows64(n, d, seed)
     # Mixtures often coincide, so rules that pick rows would meet ties; these do not pick.
-    for inner in (TrimmedMean(n_bad=2), Mean(), CenteredClipping(radius=0.3), CovarianceFilter(n_bad=0)):
+    for inner in (
+        TrimmedMean(n_bad=2),
+        Mean(),
+        CenteredClipping(radius=0.3),
+        CovarianceFilter(n_bad=0),
+    ):
         mixed = oracle.nearest_neighbor_mixing(rows, 2)
         assert_close(NearestNeighborMixing(n_bad=2, aggregator=inner)(rows), inner(mixed))
         clipped = oracle.norm_clipping(rows, 1.1)
@@ -260,7 +307,9 @@ def test_wrappers_equal_the_rule_on_mixed_rows(n: int, d: int, seed: int) -> Non
 def test_adaptive_clipping_uses_the_stated_norm() -> None:
     rows = torch.tensor([[1.0], [2.0], [4.0], [8.0], [16.0]])
     # floor(2 * 1 / 5 * 4) = 1 row is clipped, to the second largest norm
-    assert NormClipping(n_bad=1, aggregator=Mean())(rows).tolist() == [pytest.approx((1 + 2 + 4 + 8 + 8) / 5)]
+    assert NormClipping(n_bad=1, aggregator=Mean())(rows).tolist() == [
+        pytest.approx((1 + 2 + 4 + 8 + 8) / 5)
+    ]
 
 
 def test_bucketing_averages_in_the_drawn_buckets() -> None:
@@ -292,14 +341,28 @@ def test_majority_vote_leaves_out_a_group_that_agrees_on_nan() -> None:
 def test_weighted_norm_rules_drop_by_weight() -> None:
     rows = torch.tensor([[3.0], [-1.0], [2.0], [-50.0], [4.0]])
     weights = torch.tensor([1.0, 1.0, 1.0, 3.0, 4.0])
-    assert NormFilter(bad_fraction=0.3)(rows, row_weights=weights).tolist() == [pytest.approx(20 / 7)]
+    assert NormFilter(bad_fraction=0.3)(rows, row_weights=weights).tolist() == [
+        pytest.approx(20 / 7)
+    ]
     assert NormFilter(bad_fraction=0.2).aggregate(rows, row_weights=weights).rejected.sum() == 0
-    assert NormTrim(bad_fraction=0.3).aggregate(rows, row_weights=weights).rejected.tolist() == [True, True, True, True, False]
+    assert NormTrim(bad_fraction=0.3).aggregate(rows, row_weights=weights).rejected.tolist() == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
-@pytest.mark.parametrize("rule", [Bulyan(n_bad=1), Krum(n_bad=0), RadiusFilter(radius=1.0), RadiusFilter(), Medoid()], ids=repr)
+@pytest.mark.parametrize(
+    "rule",
+    [Bulyan(n_bad=1), Krum(n_bad=0), RadiusFilter(radius=1.0), RadiusFilter(), Medoid()],
+    ids=repr,
+)
 @given(n=st.integers(7, 12), d=st.integers(1, 6), seed=st.integers(0, 999))
-def test_ties_do_not_make_the_order_of_rows_matter(rule: Aggregator, n: int, d: int, seed: int) -> None:
+def test_ties_do_not_make_the_order_of_rows_matter(
+    rule: Aggregator, n: int, d: int, seed: int
+) -> None:
     rows = rows64(n, d, seed)
     if d == 1 and n % 2 == 0:
         return  # two middle rows of a line may tie in every respect
@@ -308,7 +371,9 @@ def test_ties_do_not_make_the_order_of_rows_matter(rule: Aggregator, n: int, d: 
 
 
 def test_medoid_sees_the_direction_of_far_rows() -> None:
-    assert Medoid()(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [1e6], [1e6]])).tolist() == [3.0]
+    assert Medoid()(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [1e6], [1e6]])).tolist() == [
+        3.0
+    ]
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6, 1e10, 1e25])
@@ -320,12 +385,16 @@ def test_trusted_reference_is_never_longer_than_the_reference(size: float) -> No
         rows = torch.cat([rows, rows[:1]])
         vector = TrustedReference()(rows, reference=reference)
         assert float(vector.norm()) <= float(reference.norm()) * (1 + 1e-5)
-        torch.testing.assert_close(vector.double(), oracle.trusted_reference(rows, reference), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            vector.double(), oracle.trusted_reference(rows, reference), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_zeno_behind_a_wrapper_knows_of_lost_rows() -> None:
     rule = NormClipping(radius=1.0, aggregator=Zeno(n_bad=2))
-    assert rule(torch.tensor([[1.0], [2.0], [math.nan]]), score=lambda direction: 1.0).tolist() == [1.0]
+    assert rule(torch.tensor([[1.0], [2.0], [math.nan]]), score=lambda direction: 1.0).tolist() == [
+        1.0
+    ]
 
 
 def test_extreme_parameters() -> None:
@@ -356,4 +425,7 @@ def test_a_wrapper_blames_nobody_whom_its_rule_does_not_blame() -> None:
     rows = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [0.1, 0.05]])
     assert not NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.any()
     rows[0] = math.nan
-    assert NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.tolist() == [True] + [False] * 4
+    assert (
+        NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.tolist()
+        == [True] + [False] * 4
+    )

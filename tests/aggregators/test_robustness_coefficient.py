@@ -34,7 +34,12 @@ def kappa(rule: Aggregator, n: int, f: int) -> float:
 
 
 def promising(f: int) -> list[Aggregator]:
-    plain: list[Aggregator] = [TrimmedMean(n_bad=f), Krum(n_bad=f), GeometricMedian(), CoordinateMedian()]
+    plain: list[Aggregator] = [
+        TrimmedMean(n_bad=f),
+        Krum(n_bad=f),
+        GeometricMedian(),
+        CoordinateMedian(),
+    ]
     return plain + [NearestNeighborMixing(n_bad=f, aggregator=rule) for rule in plain]
 
 

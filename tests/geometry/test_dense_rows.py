@@ -21,7 +21,11 @@ LAYOUTS: dict[str, Callable[[Tensor], Any]] = {
     "expanded": lambda rows: rows[:1].expand(len(rows), -1),
     "list": lambda rows: [rows[:, :5], rows[:, 5:6].squeeze(1), rows[:, 6:, None]],
     "channels last": lambda rows: [
-        rows[:, :24].reshape(len(rows), 2, 3, 2, 2).permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3),
+        rows[:, :24]
+        .reshape(len(rows), 2, 3, 2, 2)
+        .permute(0, 1, 3, 4, 2)
+        .contiguous()
+        .permute(0, 1, 4, 2, 3),
         rows[:, 24:],
     ],
 }
@@ -47,13 +51,18 @@ def test_operations_equal_those_of_the_flat_matrix(layout: str, d: int, dtype: t
     points = torch.cat([plain, reference.double()])
     torch.testing.assert_close(rows.products(reference), points @ points.T, rtol=1e-5, atol=1e-4)
     shifted = 0.5 * (points - plain[2])
-    torch.testing.assert_close(rows.exact_products(reference, centre=2, scale=0.5), shifted @ shifted.T)
+    torch.testing.assert_close(
+        rows.exact_products(reference, centre=2, scale=0.5), shifted @ shifted.T
+    )
     weights = torch.tensor([0.5, 0.0, -2.0, 0.25], dtype=torch.float64)
     for exact in (False, True):
         combined = rows.combine(weights, exact=exact)
         assert combined.dtype == dtype
         torch.testing.assert_close(
-            combined, (weights @ plain).to(dtype), rtol=1e-2 if dtype is torch.bfloat16 else 1e-5, atol=1e-5
+            combined,
+            (weights @ plain).to(dtype),
+            rtol=1e-2 if dtype is torch.bfloat16 else 1e-5,
+            atol=1e-5,
         )
     torch.testing.assert_close(rows.magnitudes().double(), plain.abs().amax(1))
     torch.testing.assert_close(rows.squared_norms(), plain.square().sum(1), rtol=1e-5, atol=1e-5)
@@ -62,14 +71,25 @@ def test_operations_equal_those_of_the_flat_matrix(layout: str, d: int, dtype: t
     assert torch.cat([chunk for _, chunk in rows.chunks(7)], dim=1).double().equal(plain)
     kept = rows.keep(torch.tensor([3, 1]))
     torch.testing.assert_close(whole(kept.columns(block)).double(), plain[[3, 1]][:, block])
-    torch.testing.assert_close(kept.products(reference), points[[3, 1, 4, 5]] @ points[[3, 1, 4, 5]].T, rtol=1e-5, atol=1e-4)
-    assert torch.cat([chunk for _, chunk in kept.keep(torch.tensor([1])).chunks(9)], dim=1).double().equal(plain[1:2])
+    torch.testing.assert_close(
+        kept.products(reference),
+        points[[3, 1, 4, 5]] @ points[[3, 1, 4, 5]].T,
+        rtol=1e-5,
+        atol=1e-4,
+    )
+    assert (
+        torch.cat([chunk for _, chunk in kept.keep(torch.tensor([1])).chunks(9)], dim=1)
+        .double()
+        .equal(plain[1:2])
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("width", [1, 3, 8, 64, None])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_tiles_are_those_of_the_flat_matrix(layout: str, width: int | None, dtype: torch.dtype) -> None:
+def test_tiles_are_those_of_the_flat_matrix(
+    layout: str, width: int | None, dtype: torch.dtype
+) -> None:
     tensors = LAYOUTS[layout](gaussian(4, 300, dtype=dtype))
     rows, plain = DenseRows(tensors), flat(tensors)
     tiling = Tiling(rows.sections, width)
@@ -79,17 +99,25 @@ def test_tiles_are_those_of_the_flat_matrix(layout: str, width: int | None, dtyp
     expected = torch.stack([plain[:, at].double().norm(dim=1) for at in starts], dim=1)
     for seen, picked in ((rows, [0, 1, 2, 3]), (rows.keep(torch.tensor([2, 0])), [2, 0])):
         assert seen.tiles(tiling, tiles).equal(plain[picked][:, columns])
-        torch.testing.assert_close(seen.tile_norms(tiling).double(), expected[picked], rtol=1e-5, atol=1e-7)
-        torch.testing.assert_close(seen.tile_norms(tiling, careful=True), expected[picked], rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(
+            seen.tile_norms(tiling).double(), expected[picked], rtol=1e-5, atol=1e-7
+        )
+        torch.testing.assert_close(
+            seen.tile_norms(tiling, careful=True), expected[picked], rtol=1e-12, atol=1e-14
+        )
 
 
 def test_careful_tile_norms_know_every_size() -> None:
     """A wide tile that is read in parts, entries beyond the square root of float32's range, and rows that are not finite."""
     rows = torch.ones(7, 300_001)
     scales = torch.tensor([1e30, 1e-30, 1.0, 0.0, float("inf"), float("nan"), -1e38])
-    norms = DenseRows(rows * scales[:, None]).tile_norms(Tiling((300_001,), None), careful=True)[:, 0]
+    norms = DenseRows(rows * scales[:, None]).tile_norms(Tiling((300_001,), None), careful=True)[
+        :, 0
+    ]
     finite = torch.tensor([0, 1, 2, 3, 6])
-    torch.testing.assert_close(norms[finite], scales[finite].double().abs() * 300_001**0.5, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(
+        norms[finite], scales[finite].double().abs() * 300_001**0.5, rtol=1e-6, atol=0.0
+    )
     assert not torch.isfinite(norms[[4, 5]]).any()
 
 
@@ -99,7 +127,9 @@ def test_sweep_is_sum_and_products(d: int) -> None:
     weights, out = torch.linspace(0.1, 0.9, 5, dtype=torch.float64), torch.empty(d)
     products = DenseRows(rows).sweep(weights, out)
     torch.testing.assert_close(out, (weights @ rows.double()).float(), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(products, rows.double() @ (weights @ rows.double()), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        products, rows.double() @ (weights @ rows.double()), rtol=1e-4, atol=1e-3
+    )
 
 
 def test_combining_no_row_is_zero() -> None:
@@ -140,7 +170,9 @@ def test_mixed_rows_are_what_they_say(n: int, m: int, d: int, seed: int) -> None
     kept = mixed.keep(torch.tensor([m - 1]))
     torch.testing.assert_close(kept.gram().about_origin[:1, :1], plain[-1:] @ plain[-1:].T)
     torch.testing.assert_close(kept.combine(torch.ones(1)), plain[-1])
-    torch.testing.assert_close(mixed.columns(torch.tensor([0, d - 1])).combine(weights), (weights @ plain)[[0, d - 1]])
+    torch.testing.assert_close(
+        mixed.columns(torch.tensor([0, d - 1])).combine(weights), (weights @ plain)[[0, d - 1]]
+    )
 
 
 def test_a_tensor_that_is_no_matrix_is_never_copied_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +185,13 @@ def test_a_tensor_that_is_no_matrix_is_never_copied_whole(monkeypatch: pytest.Mo
         largest = max(largest, self.numel())
         return flatten(self, *args)
 
-    weights = gaussian(4, 64 * 64 * 9).reshape(4, 64, 64, 3, 3).permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    weights = (
+        gaussian(4, 64 * 64 * 9)
+        .reshape(4, 64, 64, 3, 3)
+        .permute(0, 1, 3, 4, 2)
+        .contiguous()
+        .permute(0, 1, 4, 2, 3)
+    )
     rows = DenseRows([weights])
     monkeypatch.setattr("holdfast.geometry._parts.CACHED", 2**14)
     monkeypatch.setattr(Tensor, "flatten", watched)
@@ -180,7 +218,14 @@ class OnlyProducts(Rows):
 
 
 @pytest.mark.parametrize(
-    "text", ["geometric-median", "krum(n_bad=2)", "mixing(n_bad=2) | geometric-median", "covariance-filter", "mean"]
+    "text",
+    [
+        "geometric-median",
+        "krum(n_bad=2)",
+        "mixing(n_bad=2) | geometric-median",
+        "covariance-filter",
+        "mean",
+    ],
 )
 def test_products_and_sums_are_enough_for_rules_in_gram_space(text: str) -> None:
     matrix = gaussian(9, 30)
@@ -190,7 +235,10 @@ def test_products_and_sums_are_enough_for_rules_in_gram_space(text: str) -> None
 def test_rows_without_columns_say_so() -> None:
     rows = OnlyProducts(gaussian(9, 30))
     assert rows.finite().all()
-    with pytest.raises(ValueError, match=r"`rows` must offer columns to this rule, got OnlyProducts, which has inner products"):
+    with pytest.raises(
+        ValueError,
+        match=r"`rows` must offer columns to this rule, got OnlyProducts, which has inner products",
+    ):
         CoordinateMedian()(rows)
 
 

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from holdfast.aggregators import GeometricMedian
-from holdfast.geometry import DenseRows, Outcome, Solution, geometric_median, pays_to_stream, streaming_geometric_median
+from holdfast.geometry import (
+    DenseRows,
+    Outcome,
+    Solution,
+    geometric_median,
+    pays_to_stream,
+    streaming_geometric_median,
+)
 from holdfast.geometry import _streaming_median as streaming
 from holdfast.geometry._central import nearer_half
 from tests.oracle.geometric_median import geometric_median as oracle
@@ -41,8 +48,12 @@ def test_is_optimal_and_its_gap_is_true(n: int, d: int, seed: int) -> None:
 
 
 @settings(max_examples=15)
-@given(n=st.integers(3, 12), d=st.integers(2, 8), seed=st.integers(0, 10_000), n_far=st.integers(1, 5))
-def test_the_gap_is_true_though_far_rows_inflate_the_objective(n: int, d: int, seed: int, n_far: int) -> None:
+@given(
+    n=st.integers(3, 12), d=st.integers(2, 8), seed=st.integers(0, 10_000), n_far=st.integers(1, 5)
+)
+def test_the_gap_is_true_though_far_rows_inflate_the_objective(
+    n: int, d: int, seed: int, n_far: int
+) -> None:
     rows = gaussian(n, d, seed, torch.float64)
     n_far = min(n_far, (n - 1) // 2)
     rows[:n_far] *= 1e7
@@ -74,9 +85,15 @@ def test_equivariance(n: int, d: int, seed: int) -> None:
     shift = 10 * gaussian(1, d, seed + 1, torch.float64)[0]
     rotation = torch.linalg.qr(gaussian(d, d, seed + 2, torch.float64)).Q
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    torch.testing.assert_close(solve(rows + shift, tolerance=1e-12)[1], point + shift, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(solve(1e-7 * rows, tolerance=1e-12)[1], 1e-7 * point, rtol=1e-4, atol=1e-12)
-    torch.testing.assert_close(solve(rows @ rotation, tolerance=1e-12)[1], point @ rotation, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        solve(rows + shift, tolerance=1e-12)[1], point + shift, rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(
+        solve(1e-7 * rows, tolerance=1e-12)[1], 1e-7 * point, rtol=1e-4, atol=1e-12
+    )
+    torch.testing.assert_close(
+        solve(rows @ rotation, tolerance=1e-12)[1], point @ rotation, rtol=1e-4, atol=1e-5
+    )
     torch.testing.assert_close(solve(rows[order], tolerance=1e-12)[1], point, rtol=1e-4, atol=1e-5)
 
 
@@ -108,7 +125,9 @@ def test_a_row_that_is_the_median_is_found_exactly() -> None:
 
 def test_a_median_next_to_a_row_is_not_confused_with_it() -> None:
     """The pull of the others exceeds the row's own weight by little: the median is close to the row, but not on it."""
-    triangle = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-0.5, 3**0.5 / 2 + 1e-3]], dtype=torch.float64)
+    triangle = torch.tensor(
+        [[0.0, 0.0], [1.0, 0.0], [-0.5, 3**0.5 / 2 + 1e-3]], dtype=torch.float64
+    )
     solution, point = solve(triangle, tolerance=1e-12)
     assert solution.outcome is Outcome.CERTIFIED
     assert objective(triangle, point) <= objective(triangle, oracle(triangle)) * (1 + 1e-12)
@@ -222,8 +241,12 @@ def test_rows_are_not_blamed_for_a_median_on_another_row() -> None:
     assert not GeometricMedian().aggregate(rows).rejected.any()
 
 
-@pytest.mark.parametrize(("n", "d", "distance"), [(25, 3, 10.0), (49, 10, 50.0), (81, 10, 50.0), (81, 100, 200.0)])
-def test_a_crowd_of_equal_bad_rows_just_under_half_does_not_hold_the_solver(n: int, d: int, distance: float) -> None:
+@pytest.mark.parametrize(
+    ("n", "d", "distance"), [(25, 3, 10.0), (49, 10, 50.0), (81, 10, 50.0), (81, 100, 200.0)]
+)
+def test_a_crowd_of_equal_bad_rows_just_under_half_does_not_hold_the_solver(
+    n: int, d: int, distance: float
+) -> None:
     """The medoid is the crowd; from there full Newton steps overshoot and Weiszfeld's crawl."""
     for seed in range(4):
         rows = gaussian(n, d, seed, torch.float64)

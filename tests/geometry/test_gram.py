@@ -10,7 +10,12 @@ from holdfast.geometry import DenseRows
 from tests.samples import common, gaussian
 
 
-@given(n=st.integers(1, 8), d=st.integers(1, 40), seed=st.integers(0, 999), shift=st.sampled_from([0.0, 1.0, 1e4]))
+@given(
+    n=st.integers(1, 8),
+    d=st.integers(1, 40),
+    seed=st.integers(0, 999),
+    shift=st.sampled_from([0.0, 1.0, 1e4]),
+)
 def test_distances_norms_and_products(n: int, d: int, seed: int, shift: float) -> None:
     rows = gaussian(n, d, seed) + shift
     reference = gaussian(1, d, seed + 1)[0]
@@ -19,7 +24,9 @@ def test_distances_norms_and_products(n: int, d: int, seed: int, shift: float) -
     torch.testing.assert_close(gram.distances, torch.cdist(exact, exact), rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(gram.norms, exact.norm(dim=1), rtol=1e-4, atol=1e-6)
     products = gram.about_origin
-    torch.testing.assert_close(products[:n, n], exact @ reference.double(), rtol=1e-3, atol=1e-3 * (1 + shift))
+    torch.testing.assert_close(
+        products[:n, n], exact @ reference.double(), rtol=1e-3, atol=1e-3 * (1 + shift)
+    )
 
 
 def test_clean_rows_take_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +41,9 @@ def test_a_large_common_part_does_not_hide_the_spread(ratio: float) -> None:
     rows = common(10, 300, ratio)
     gram = DenseRows(rows).gram()
     assert gram.exact
-    torch.testing.assert_close(gram.distances, torch.cdist(rows.double(), rows.double()), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(
+        gram.distances, torch.cdist(rows.double(), rows.double()), rtol=1e-6, atol=1e-9
+    )
 
 
 def test_the_centre_is_not_a_row_of_the_same_norm_on_the_other_side() -> None:
@@ -59,12 +68,22 @@ def test_float64_beyond_the_range_of_squares() -> None:
     rows = gaussian(7, 50, dtype=torch.float64) * 1e250
     gram = DenseRows(rows).gram()
     torch.testing.assert_close(
-        gram.distances * (gram.unit / 1e250), torch.cdist(rows / 1e250, rows / 1e250), rtol=1e-9, atol=1e-9
+        gram.distances * (gram.unit / 1e250),
+        torch.cdist(rows / 1e250, rows / 1e250),
+        rtol=1e-9,
+        atol=1e-9,
     )
     rows[2] = 1e-40
     assert DenseRows(rows).gram().kept.tolist() == [0, 1, 2, 3, 4, 5, 6]
     rows[:6] /= 1e250
-    assert DenseRows(rows).gram().kept.tolist() == [0, 1, 2, 3, 4, 5]  # the last is as good as infinite
+    assert DenseRows(rows).gram().kept.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]  # the last is as good as infinite
 
 
 def test_far_rows_keep_their_angles_to_near_ones() -> None:
@@ -74,7 +93,9 @@ def test_far_rows_keep_their_angles_to_near_ones() -> None:
     seen = gram.about(4)[:9, :9]
     exact = rows.double() - rows[4].double()
     cosine = seen[0, 7] / (seen[0, 0] * seen[7, 7]).sqrt()
-    assert float(cosine) == pytest.approx(float(torch.nn.functional.cosine_similarity(exact[0], exact[7], dim=0)), abs=1e-12)
+    assert float(cosine) == pytest.approx(
+        float(torch.nn.functional.cosine_similarity(exact[0], exact[7], dim=0)), abs=1e-12
+    )
 
 
 def test_equal_rows_are_at_distance_zero() -> None:

@@ -20,7 +20,9 @@ def test_every_rank(n: int, seed: int, data: st.DataObject) -> None:
 @given(n=st.integers(1, 33), seed=st.integers(0, 99))
 def test_median(n: int, seed: int) -> None:
     values = gaussian(n, 20, seed, torch.float64)
-    torch.testing.assert_close(median(len(values))(values.unbind(0)), torch.quantile(values, 0.5, dim=0))
+    torch.testing.assert_close(
+        median(len(values))(values.unbind(0)), torch.quantile(values, 0.5, dim=0)
+    )
 
 
 def test_zero_one_principle_for_full_networks() -> None:

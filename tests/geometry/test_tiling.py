@@ -39,7 +39,12 @@ def test_what_is_taken_can_be_put_back(sections: list[int], width: int | None, s
     tiling.put(rest, tiles, taken)
     assert rest.equal(vector)
     assert tiling.expand(tiles.double(), tiles).equal(
-        torch.cat([torch.full((len(tiling.columns(tile[None])),), float(tile), dtype=torch.float64) for tile in tiles])
+        torch.cat(
+            [
+                torch.full((len(tiling.columns(tile[None])),), float(tile), dtype=torch.float64)
+                for tile in tiles
+            ]
+        )
     )
 
 

@@ -6,37 +6,64 @@ from typing import Any
 from holdfast.lab.config import Config, parse_rule, parse_threat
 from holdfast.lab.optimizers import Adam, Sgd
 from holdfast.lab.partitions import Dirichlet, Shards
-from holdfast.threats import Cast
+from holdfast.threats import Adversaries
 
-TINY = Config(model="logistic-regression", n_rows=6, row_size=4, n_steps=5, evaluate_every=3, rows_every=2)
+TINY = Config(
+    model="logistic-regression", n_rows=6, row_size=4, n_steps=5, evaluate_every=3, rows_every=2
+)
 
 
-def tiny(rule: str = "geometric-median", threat: str = "", cast: Cast | None = None, **fields: Any) -> Config:
+def tiny(
+    rule: str = "geometric-median",
+    threat: str = "",
+    adversaries: Adversaries | None = None,
+    **fields: Any,
+) -> Config:
     """A tiny configuration with this rule and threat, by default for two rows that stay the same."""
     if threat:
-        fields["threat"] = parse_threat(threat, cast or Cast(n_bad=2, redrawn=False), whole_rows=fields.pop("whole_rows", False))
+        fields["threat"] = parse_threat(
+            threat,
+            adversaries or Adversaries(n_bad=2, redrawn=False),
+            whole_rows=fields.pop("whole_rows", False),
+        )
     return replace(TINY, **parse_rule(rule), **fields)
 
 
 RUNS: dict[str, Config] = {
     "bgmd with momentum": tiny(
-        "bgmd(units='gradient')", "scaled-flip", Cast(bad_fraction=0.4), optimizer=Sgd(lr=0.01, momentum=0.9), model="tiny-cnn"
+        "bgmd(units='gradient')",
+        "scaled-flip",
+        Adversaries(bad_fraction=0.4),
+        optimizer=Sgd(lr=0.01, momentum=0.9),
+        model="tiny-cnn",
     ),
     "bgmd in units of parameters": tiny("bgmd", "additive-noise", optimizer=Sgd(lr=0.05)),
     "adam": tiny(optimizer=Adam(lr=0.01, weight_decay=0.1), model="tiny-cnn"),
     "nesterov and decay": tiny(
-        "krum(n_bad=1)", "random-rows", Cast(n_bad=1), optimizer=Sgd(momentum=0.5, nesterov=True, weight_decay=0.1)
+        "krum(n_bad=1)",
+        "random-rows",
+        Adversaries(n_bad=1),
+        optimizer=Sgd(momentum=0.5, nesterov=True, weight_decay=0.1),
     ),
     "bgmd-published": tiny("bgmd-published", "scaled-flip", optimizer=Sgd(lr=0.05)),
     "bgmd-paper": tiny("bgmd-paper", "bit-flips", optimizer=Sgd(lr=0.05)),
-    "worker momentum": tiny("trimmed-mean(n_bad=2)", "little-is-enough", partition=Shards(n_shards=12), worker_momentum=0.9),
-    "mimic": tiny("bucketing(bucket_size=2) | geometric-median", "mimic", partition=Dirichlet(alpha=0.3)),
-    "lazy rows": tiny("coordinate-median", "lazy-rows", Cast(n_bad=2)),
+    "worker momentum": tiny(
+        "trimmed-mean(n_bad=2)",
+        "little-is-enough",
+        partition=Shards(n_shards=12),
+        worker_momentum=0.9,
+    ),
+    "mimic": tiny(
+        "bucketing(bucket_size=2) | geometric-median", "mimic", partition=Dirichlet(alpha=0.3)
+    ),
+    "lazy rows": tiny("coordinate-median", "lazy-rows", Adversaries(n_bad=2)),
     "centered clipping": tiny("centered-clipping(radius=1.0)", "scaled-flip"),
     "zeno": tiny("zeno(n_bad=2)", "sign-flip", n_trusted=50),
     "trusted reference": tiny("trusted-reference", "sign-flip", n_trusted=50),
     "sketch": tiny("sketched-geometric-median", "non-finite", model="mlp"),
-    "corrupted samples": tiny("geometric-median", "salt-and-pepper", Cast(bad_fraction=0.3)),
-    "backdoor": tiny("mean", "backdoor(target=2)", Cast(n_bad=2, redrawn=False), whole_rows=True),
+    "corrupted samples": tiny("geometric-median", "salt-and-pepper", Adversaries(bad_fraction=0.3)),
+    "backdoor": tiny(
+        "mean", "backdoor(target=2)", Adversaries(n_bad=2, redrawn=False), whole_rows=True
+    ),
 }
 """Runs with every kind of thing that goes on from step to step."""

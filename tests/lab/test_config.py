@@ -11,7 +11,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from holdfast._registry import Registry
 from holdfast.errors import UnknownNameError
 from holdfast.geometry import DenseRows
 from holdfast.lab.config import (
@@ -32,17 +31,18 @@ from holdfast.lab.config import (
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import Adam, Sgd, optimizers
 from holdfast.lab.partitions import Dirichlet, Shards, Shuffled, partitions
+from holdfast.lab.records import config_hash
 from holdfast.lab.schedules import CosineRestarts, Exponential, schedules
 from holdfast.memory import NoMemory, RobustMemory, RowMemory, memories
-from holdfast.records import config_hash
+from holdfast.registry import Registry
 from holdfast.robust_step import presets
 from holdfast.selectors import Cyclic, NormSampling, TopNorm, Uniform, selectors
 from holdfast.threats import (
     AdditiveNoise,
+    Adversaries,
     Backdoor,
     BitFlips,
     Blur,
-    Cast,
     GaussianNoise,
     LabelFlip,
     RandomLabels,
@@ -55,7 +55,10 @@ from tests.aggregators.cases import CASES
 from tests.lab.cases import RUNS, TINY
 from tests.threats.cases import ATTACKS, CORRUPTIONS
 
-RULES = sorted({case.text for case in CASES} | {"sketched-geometric-median", "sketched-geometric-median(fraction=0.5, tile=2)"})
+RULES = sorted(
+    {case.text for case in CASES}
+    | {"sketched-geometric-median", "sketched-geometric-median(fraction=0.5, tile=2)"}
+)
 SELECTORS = ["everything", "norm-sampling(fraction=0.1)", "top-norm(count=5)", "uniform(fraction=0.3, tile=4)", "cyclic(count=2)",
              "norm-sampling(fraction=0.5, tile='row', capped=False)"]  # fmt: skip
 MEMORIES = ["none", "mean", "mean(units='gradient')", "robust", "robust(units='gradient')", "row"]
@@ -84,14 +87,16 @@ def threats(draw: st.DrawFn) -> Threat:
     attack = draw(st.none() | st.sampled_from(ATTACKS))
     corruption = draw(st.none() | st.sampled_from(CORRUPTIONS))
     share = (
-        {"bad_fraction": draw(st.sampled_from([0.0, 0.2, 0.4]))} if draw(st.booleans()) else {"n_bad": draw(st.integers(0, 7))}
+        {"bad_fraction": draw(st.sampled_from([0.0, 0.2, 0.4]))}
+        if draw(st.booleans())
+        else {"n_bad": draw(st.integers(0, 7))}
     )
     if attack is None and corruption is None:
         return Threat()
     return Threat(
         attack=None if attack is None else attack.attack,
         corruption=None if corruption is None else corruption.corruption,
-        cast=Cast(**share, redrawn=draw(st.booleans())),
+        adversaries=Adversaries(**share, redrawn=draw(st.booleans())),
         whole_rows=corruption is not None and draw(st.booleans()),
         repeats=draw(st.booleans()),
     )
@@ -107,7 +112,9 @@ def configs(draw: st.DrawFn) -> Config:
     partition = partitions.parse(draw(st.sampled_from(PARTITIONS)))
     try:
         return Config(
-            data=draw(st.sampled_from(["fashion-mnist-slice", "mnist", "fashion-mnist", "cifar-10"])),
+            data=draw(
+                st.sampled_from(["fashion-mnist-slice", "mnist", "fashion-mnist", "cifar-10"])
+            ),
             model=draw(st.sampled_from(sorted(models))),
             partition=partition,
             n_rows=draw(st.integers(15, 60)),
@@ -166,7 +173,10 @@ def test_equal_configurations_have_equal_hashes() -> None:
     for whole, other in [
         (replace(TINY, optimizer=Sgd(lr=1)), replace(TINY, optimizer=Sgd(lr=1.0))),
         (replace(TINY, worker_momentum=0), replace(TINY, worker_momentum=0.0)),
-        (replace(TINY, schedule=Exponential(decay=1)), replace(TINY, schedule=Exponential(decay=1.0))),
+        (
+            replace(TINY, schedule=Exponential(decay=1)),
+            replace(TINY, schedule=Exponential(decay=1.0)),
+        ),
     ]:
         assert whole == other
         assert hash_of(whole) == hash_of(other)
@@ -177,7 +187,12 @@ FULL = Config(
     aggregator=all_rules.parse("bucketing(bucket_size=2) | geometric-median"),
     selector=NormSampling(fraction=0.5),
     memory=RobustMemory(),
-    threat=Threat(attack=BitFlips(), corruption=Backdoor(), cast=Cast(bad_fraction=0.25), whole_rows=True),
+    threat=Threat(
+        attack=BitFlips(),
+        corruption=Backdoor(),
+        adversaries=Adversaries(bad_fraction=0.25),
+        whole_rows=True,
+    ),
     optimizer=Sgd(lr=0.01, momentum=0.9),
     schedule=CosineRestarts(),
     n_trusted=3,
@@ -214,9 +229,9 @@ OTHERS: dict[str, Any] = {
         replace(FULL.threat, corruption=Backdoor(size=4)),
         replace(FULL.threat, corruption=Backdoor(value=0.5)),
         replace(FULL.threat, whole_rows=False),
-        replace(FULL.threat, cast=Cast(bad_fraction=0.26)),
-        replace(FULL.threat, cast=Cast(n_bad=8)),
-        replace(FULL.threat, cast=Cast(bad_fraction=0.25, redrawn=False)),
+        replace(FULL.threat, adversaries=Adversaries(bad_fraction=0.26)),
+        replace(FULL.threat, adversaries=Adversaries(n_bad=8)),
+        replace(FULL.threat, adversaries=Adversaries(bad_fraction=0.25, redrawn=False)),
     ],
     "optimizer": [
         Adam(lr=0.01),
@@ -292,7 +307,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"selector": NoMemory()}, r"`selector` must be a Selector, got NoMemory\."),
     ({"memory": 3}, r"`memory` must be a Memory, got int\."),
     ({"threat": ScaledFlip()}, r"`threat` must be a Threat, got ScaledFlip\."),
-    ({"optimizer": 0.1}, r"`optimizer` must be a Descent, got float\."),
+    ({"optimizer": 0.1}, r"`optimizer` must be a OptimizerSpec, got float\."),
     ({"schedule": "cosine"}, r"`schedule` must be a Schedule, got str\."),
     *(
         ({name: value}, rf"`{name}` must be a whole number of at least 1, got {re.escape(str(value))}\.")
@@ -314,29 +329,54 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"aggregator": all_rules.parse("trusted-reference")}, r"`n_trusted` must be at least 1, because TrustedReference\(\) .*, got 0\."),
     ({"selector": TopNorm(fraction=0.5), "memory": RobustMemory()}, r"`\w+` must .*"),
     ({"selector": Cyclic(fraction=0.5), "memory": RobustMemory(), "n_rows": 0}, r"`n_rows` must .*"),
-    ({"threat": Threat(attack=ScaledFlip(), cast=Cast(n_bad=33))}, r"`n_bad` must be at most 32, the number there is, got 33\."),
+    ({"threat": Threat(attack=ScaledFlip(), adversaries=Adversaries(n_bad=33))}, r"`n_bad` must be at most 32, the number there is, got 33\."),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "message"), MISTAKES, ids=[str(mistake[0])[:60] for mistake in MISTAKES])
+@pytest.mark.parametrize(
+    ("given", "message"), MISTAKES, ids=[str(mistake[0])[:60] for mistake in MISTAKES]
+)
 def test_mistakes_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=rf"^{message}$"):
         Config(**given)
 
 
 NOT_SEEN_BEFORE_THE_RUN: list[tuple[Threat, str]] = [
-    (Threat(attack=ScaledFlip(), cast=Cast(bad_fraction=1.0)), "no honest row is left, so that no loss is"),
-    (Threat(corruption=Blur(), cast=Cast(bad_fraction=1.0), whole_rows=True), "the same for whole rows"),
-    (Threat(corruption=Blur(), cast=Cast(n_bad=513)), "more bad samples than samples"),
-    (Threat(corruption=TargetLabel(target=10), cast=Cast(n_bad=3)), "a class that is none"),
-    (Threat(corruption=Backdoor(target=10), cast=Cast(n_bad=3)), "a class that is none"),
-    (Threat(corruption=RandomLabels(n_classes=11), cast=Cast(n_bad=3)), "classes that are none"),
-    (Threat(corruption=LabelFlip(n_classes=9), cast=Cast(n_bad=3)), "fewer classes than there are"),
+    (
+        Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=1.0)),
+        "no honest row is left, so that no loss is",
+    ),
+    (
+        Threat(corruption=Blur(), adversaries=Adversaries(bad_fraction=1.0), whole_rows=True),
+        "the same for whole rows",
+    ),
+    (
+        Threat(corruption=Blur(), adversaries=Adversaries(n_bad=513)),
+        "more bad samples than samples",
+    ),
+    (
+        Threat(corruption=TargetLabel(target=10), adversaries=Adversaries(n_bad=3)),
+        "a class that is none",
+    ),
+    (
+        Threat(corruption=Backdoor(target=10), adversaries=Adversaries(n_bad=3)),
+        "a class that is none",
+    ),
+    (
+        Threat(corruption=RandomLabels(n_classes=11), adversaries=Adversaries(n_bad=3)),
+        "classes that are none",
+    ),
+    (
+        Threat(corruption=LabelFlip(n_classes=9), adversaries=Adversaries(n_bad=3)),
+        "fewer classes than there are",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("threat", "reason"), NOT_SEEN_BEFORE_THE_RUN, ids=[str(case[0])[:90] for case in NOT_SEEN_BEFORE_THE_RUN]
+    ("threat", "reason"),
+    NOT_SEEN_BEFORE_THE_RUN,
+    ids=[str(case[0])[:90] for case in NOT_SEEN_BEFORE_THE_RUN],
 )
 def test_threats_that_cannot_be_are_refused_before_the_run(threat: Threat, reason: str) -> None:
     with pytest.raises(ValueError, match=r"^`\w+` must "):
@@ -346,16 +386,24 @@ def test_threats_that_cannot_be_are_refused_before_the_run(threat: Threat, reaso
 THREAT_MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"attack": Blur()}, r"`attack` must be an Attack, got Blur\."),
     ({"corruption": ScaledFlip()}, r"`corruption` must be a Corruption, got ScaledFlip\."),
-    ({"cast": 0.4}, r"`cast` must be a Cast, got float\."),
+    ({"adversaries": 0.4}, r"`adversaries` must be an Adversaries, got float\."),
     ({"whole_rows": 1, "corruption": Blur()}, r"`whole_rows` must be True or False, got 1\."),
-    ({"whole_rows": True, "attack": ScaledFlip()}, r"`whole_rows` must be False without a corruption, got True\."),
+    (
+        {"whole_rows": True, "attack": ScaledFlip()},
+        r"`whole_rows` must be False without a corruption, got True\.",
+    ),
     ({"repeats": 1, "attack": ScaledFlip()}, r"`repeats` must be True or False, got 1\."),
     ({"repeats": True}, r"`repeats` must be False without an attack or a corruption, got True\."),
-    ({"cast": Cast(n_bad=3)}, r"`cast` must have nobody bad without an attack or a corruption, got Cast\(.*\)\."),
+    (
+        {"adversaries": Adversaries(n_bad=3)},
+        r"`adversaries` must have nobody bad without an attack or a corruption, got Adversaries\(.*\)\.",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), THREAT_MISTAKES, ids=[str(mistake[0]) for mistake in THREAT_MISTAKES])
+@pytest.mark.parametrize(
+    ("given", "message"), THREAT_MISTAKES, ids=[str(mistake[0]) for mistake in THREAT_MISTAKES]
+)
 def test_mistakes_in_threats_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=rf"^{message}$"):
         Threat(**given)
@@ -366,26 +414,40 @@ JSON_MISTAKES: list[tuple[Any, str]] = [
     ([], r"`config` must be a mapping, got list\."),
     (None, r"`config` must be a mapping, got NoneType\."),
     ({"threat": None}, r"`threat` must be a mapping, got NoneType\."),
-    ({"threat": {"atack": None}}, r"`threat field` must be one of .*, got 'atack' \(did you mean 'attack'\?\)\."),
-    ({"threat": {"cast": {"bad": 3}}}, r"`cast field` must be one of .*"),
-    ({"threat": {"cast": {}}}, r"Exactly one of .*"),
-    ({"threat": {"cast": None}}, r"`cast` must be a mapping, got NoneType\."),
+    (
+        {"threat": {"atack": None}},
+        r"`threat field` must be one of .*, got 'atack' \(did you mean 'attack'\?\)\.",
+    ),
+    ({"threat": {"adversaries": {"bad": 3}}}, r"`adversaries field` must be one of .*"),
+    ({"threat": {"adversaries": {}}}, r"Exactly one of .*"),
+    ({"threat": {"adversaries": None}}, r"`adversaries` must be a mapping, got NoneType\."),
     ({"threat": {"attack": "mimic"}}, r"`attack` must be a mapping with a 'name', got 'mimic'\."),
-    ({"threat": {"attack": {"name": "mimik"}}}, r"`attack` must be one of .* \(did you mean 'mimic'\?\)\."),
+    (
+        {"threat": {"attack": {"name": "mimik"}}},
+        r"`attack` must be one of .* \(did you mean 'mimic'\?\)\.",
+    ),
     ({"threat": {"corruption": {"name": "blur", "sigma": -1}}}, r"`sigma` must .*"),
     ({"aggregator": {"name": "krum"}}, r"`krum` must be given n_bad, .*"),
     ({"aggregator": {"name": "krum", "n_bad": "many"}}, r"`n_bad` must .*"),
-    ({"aggregator": {"name": "bucketing", "bucket_size": 2, "aggregator": "mean"}}, r"`aggregator` must .*"),
+    (
+        {"aggregator": {"name": "bucketing", "bucket_size": 2, "aggregator": "mean"}},
+        r"`aggregator` must .*",
+    ),
     ({"aggregator": None}, r"`rule` must be a mapping with a 'name', got None\."),
     ({"optimizer": {"name": "sgd", "lr": 0}}, r"`lr` must be a finite number above 0, got 0\."),
     ({"schedule": {"name": "cosine-restarts", "period": 0}}, r"`period` must .*"),
-    ({"partition": {"name": "dirichlet", "alpha": 0}}, r"`alpha` must be a finite number above 0, got 0\."),
+    (
+        {"partition": {"name": "dirichlet", "alpha": 0}},
+        r"`alpha` must be a finite number above 0, got 0\.",
+    ),
     ({"seed": "0"}, r"`seed` must .*"),
     ({"data": []}, r"`data` must be one of .*"),
 ]
 
 
-@pytest.mark.parametrize(("data", "message"), JSON_MISTAKES, ids=[str(mistake[0])[:60] for mistake in JSON_MISTAKES])
+@pytest.mark.parametrize(
+    ("data", "message"), JSON_MISTAKES, ids=[str(mistake[0])[:60] for mistake in JSON_MISTAKES]
+)
 def test_mistakes_in_json_are_refused(data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=rf"^{message}$"):
         config_from_json(data)
@@ -429,7 +491,10 @@ def test_every_rule_has_a_name(name: str) -> None:
         "clipping": "clipping(radius=1.0) | mean",
         "mixing": "mixing(n_bad=1) | mean",
     }
-    text = wraps.get(name, next((f"{name}({given})" for given, names in arguments.items() if name in names), name))
+    text = wraps.get(
+        name,
+        next((f"{name}({given})" for given, names in arguments.items() if name in names), name),
+    )
     parts = parse_rule(text)
     config = replace(TINY, n_rows=30, n_trusted=5, **parts)
     formatted = format_rule(config.aggregator, config.selector, config.memory)
@@ -443,62 +508,90 @@ def test_presets_and_their_parts() -> None:
     assert (parts["memory"], parts["selector"]) == (RowMemory(), TopNorm(count=3))
     assert parse_rule("bgmd", is_exact=False)["memory"] == RobustMemory(units="gradient")
     assert parse_rule("bgmd(units='parameter')", is_exact=False)["memory"] == RobustMemory()
-    assert parse_rule("mean", memory="row", selector="uniform(fraction=0.5)", is_exact=False)["memory"] == RowMemory(
-        units="gradient"
+    assert parse_rule("mean", memory="row", selector="uniform(fraction=0.5)", is_exact=False)[
+        "memory"
+    ] == RowMemory(units="gradient")
+    assert (
+        parse_rule("mean", memory="row(units='parameter')", is_exact=False)["memory"] == RowMemory()
     )
-    assert parse_rule("mean", memory="row(units='parameter')", is_exact=False)["memory"] == RowMemory()
     assert parse_rule("mean", is_exact=False) == {"aggregator": all_rules.parse("mean")}
     for text, mistake in (("bgmb", "did you mean 'bgmd'"), ("krumm(n_bad=3)", "did you mean 'krum'"), ("mean | krumm(n_bad=3)", "did you mean 'krum'")):  # fmt: skip
         with pytest.raises(UnknownNameError, match=mistake):
             parse_rule(text)
-    for text in ("", "krum", "krum(2)", "bgmd(fraction=7)", "bgmd(blocks=3)", "mean | krum(n_bad=1)", "bgmd | mean"):
+    for text in (
+        "",
+        "krum",
+        "krum(2)",
+        "bgmd(fraction=7)",
+        "bgmd(blocks=3)",
+        "mean | krum(n_bad=1)",
+        "bgmd | mean",
+    ):
         with pytest.raises(ValueError, match=r"^`[\w-]+` must "):
             parse_rule(text)
 
 
 @pytest.mark.parametrize("name", threat_names())
 def test_every_threat_has_a_name(name: str) -> None:
-    threat = parse_threat(name, Cast(n_bad=2))
+    threat = parse_threat(name, Adversaries(n_bad=2))
     assert (threat.attack is None) != (threat.corruption is None)
-    assert parse_threat(format_threat(threat), Cast(n_bad=2)) == threat
+    assert parse_threat(format_threat(threat), Adversaries(n_bad=2)) == threat
 
 
 def test_threats_by_name() -> None:
     assert set(attacks.names) | set(corruptions.names) <= set(threat_names())
-    assert parse_threat("bit-flip", Cast(n_bad=2)).attack == ScaledFlip()
-    assert parse_threat("impulse(fraction=0.1)", Cast(n_bad=2)).corruption == corruptions.parse("salt-and-pepper(fraction=0.1)")
-    assert parse_threat("blur", Cast(n_bad=2), whole_rows=True).whole_rows
-    assert parse_threat("label-flip(n_classes=4)", Cast(n_bad=2)).corruption == LabelFlip(n_classes=4)
+    assert parse_threat("bit-flip", Adversaries(n_bad=2)).attack == ScaledFlip()
+    assert parse_threat(
+        "impulse(fraction=0.1)", Adversaries(n_bad=2)
+    ).corruption == corruptions.parse("salt-and-pepper(fraction=0.1)")
+    assert parse_threat("blur", Adversaries(n_bad=2), whole_rows=True).whole_rows
+    assert parse_threat("label-flip(n_classes=4)", Adversaries(n_bad=2)).corruption == LabelFlip(
+        n_classes=4
+    )
     assert format_threat(Threat()) == "none"
-    assert format_threat(Threat(attack=ScaledFlip(), corruption=Blur(), cast=Cast(n_bad=1))) == "scaled-flip + blur"
+    assert (
+        format_threat(
+            Threat(attack=ScaledFlip(), corruption=Blur(), adversaries=Adversaries(n_bad=1))
+        )
+        == "scaled-flip + blur"
+    )
     with pytest.raises(
-        UnknownNameError, match=r"^`attack` must be one of .*, got 'scaled-flp' \(did you mean 'scaled-flip'\?\)\.$"
+        UnknownNameError,
+        match=r"^`attack` must be one of .*, got 'scaled-flp' \(did you mean 'scaled-flip'\?\)\.$",
     ):
-        parse_threat("scaled-flp", Cast(n_bad=2))
-    with pytest.raises(ValueError, match=r"^`whole_rows` must be False without a corruption, got True\.$"):
-        parse_threat("mimic", Cast(n_bad=2), whole_rows=True)
+        parse_threat("scaled-flp", Adversaries(n_bad=2))
+    with pytest.raises(
+        ValueError, match=r"^`whole_rows` must be False without a corruption, got True\.$"
+    ):
+        parse_threat("mimic", Adversaries(n_bad=2), whole_rows=True)
 
 
 def test_defaults_and_properties() -> None:
     config = Config()
     assert (config.batch_size, config.needs_trust, config.partition) == (512, False, Shuffled())
     assert replace(config, aggregator=all_rules.parse("zeno(n_bad=2)"), n_trusted=1).needs_trust
-    assert not replace(config, aggregator=all_rules.parse("centered-clipping(radius=1.0)")).needs_trust
+    assert not replace(
+        config, aggregator=all_rules.parse("centered-clipping(radius=1.0)")
+    ).needs_trust
     assert config.step().aggregator == config.aggregator
 
 
 @pytest.mark.parametrize("repeats", [False, True])
 def test_noise_repeats_where_it_should(repeats: bool) -> None:
     """As published: the same rows with the same noise at every step."""
-    cast = Cast(n_bad=1, redrawn=False)
-    of_rows = Threat(attack=AdditiveNoise(), cast=cast, repeats=repeats)
-    of_images = Threat(corruption=GaussianNoise(), cast=cast, repeats=repeats)
+    adversaries = Adversaries(n_bad=1, redrawn=False)
+    of_rows = Threat(attack=AdditiveNoise(), adversaries=adversaries, repeats=repeats)
+    of_images = Threat(corruption=GaussianNoise(), adversaries=adversaries, repeats=repeats)
     sent, seen = [], []
     for step in range(2):
         rows = DenseRows(torch.zeros(3, 5))
         of_rows.falsify(rows, of_rows.bad_rows(3, seed=0, step=step), seed=0, step=step)
         sent.append(rows.matrix())
         mask = torch.tensor([True, False])
-        seen.append(of_images.corrupt(torch.zeros(2, 1, 4, 4), torch.tensor([1, 2]), mask, seed=0, step=step)[0])
+        seen.append(
+            of_images.corrupt(
+                torch.zeros(2, 1, 4, 4), torch.tensor([1, 2]), mask, seed=0, step=step
+            )[0]
+        )
     assert bool(sent[0].any())
     assert torch.equal(*sent) == torch.equal(*seen) == repeats

@@ -17,7 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from holdfast.lab.data import CLASSES, Images, fashion_mnist_slice, load_fashion_mnist, read_idx, write_idx
+from holdfast.lab.data import (
+    CLASSES,
+    Images,
+    fashion_mnist_slice,
+    load_fashion_mnist,
+    read_idx,
+    write_idx,
+)
 from holdfast.lab.data._embed import embed, main
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -33,7 +40,9 @@ SHA256 = {
 
 SPLITS: list[tuple[Literal["train", "test"], int]] = [("train", 600), ("test", 200)]
 
-installed = pytest.mark.skipif(not DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed")
+installed = pytest.mark.skipif(
+    not DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
+)
 
 
 def content(*shape: int, magic: bytes = b"\x00\x00\x08", body: bytes | None = None) -> bytes:
@@ -59,7 +68,9 @@ def byte_tensors(draw: st.DrawFn) -> Tensor:
 
 
 @pytest.mark.parametrize(("split", "n_per_class"), SPLITS)
-def test_the_slice_holds_equally_many_of_each_class(split: Literal["train", "test"], n_per_class: int) -> None:
+def test_the_slice_holds_equally_many_of_each_class(
+    split: Literal["train", "test"], n_per_class: int
+) -> None:
     images = fashion_mnist_slice(split)
     assert len(images) == 10 * n_per_class
     assert images.images.shape == (10 * n_per_class, 28, 28)
@@ -84,11 +95,15 @@ def test_no_image_occurs_twice_within_or_across_the_splits() -> None:
 
 
 @installed
-def test_cutting_the_slice_again_gives_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cutting_the_slice_again_gives_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main([str(DEBIAN), str(tmp_path / "new" / "slice")])
     written = sorted((tmp_path / "new" / "slice").iterdir())
     assert {path.name: sha256(path) for path in written} == SHA256
-    assert sorted(capsys.readouterr().out.splitlines()) == [f"{path.name}: {path.stat().st_size} bytes" for path in written]
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        f"{path.name}: {path.stat().st_size} bytes" for path in written
+    ]
 
 
 @installed
@@ -122,7 +137,9 @@ def test_a_folder_may_mix_raw_and_gzipped_files(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
-    message = f"`folder` must hold train-images-idx3-ubyte.gz or train-images-idx3-ubyte, got {tmp_path}."
+    message = (
+        f"`folder` must hold train-images-idx3-ubyte.gz or train-images-idx3-ubyte, got {tmp_path}."
+    )
     with pytest.raises(FileNotFoundError, match=re.escape(message)):
         load_fashion_mnist(tmp_path, "train")
 
@@ -130,7 +147,9 @@ def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
 def test_a_set_too_small_for_the_slice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(content(1, 28, 28))
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(content(1))
-    with pytest.raises(ValueError, match=r"`source_folder` must hold at least 600 of T-shirt/top, got 1\."):
+    with pytest.raises(
+        ValueError, match=r"`source_folder` must hold at least 600 of T-shirt/top, got 1\."
+    ):
         embed(tmp_path, tmp_path / "slice")
 
 
@@ -149,11 +168,31 @@ def test_scaled_images_are_floats_from_0_to_1() -> None:
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (torch.zeros(2, 28, 28), torch.zeros(2).long(), "`images` must be uint8, got torch.float32."),
-        (torch.zeros(2, 784).byte(), torch.zeros(2).long(), "`images` must have shape [N, H, W] or [N, C, H, W], got (2, 784)."),
-        (torch.zeros(2, 28, 28).byte(), torch.zeros(2).byte(), "`labels` must be int64, got torch.uint8."),
-        (torch.zeros(2, 28, 28).byte(), torch.zeros(2, 1).long(), "`labels` must have shape [N], got (2, 1)."),
-        (torch.zeros(2, 28, 28).byte(), torch.zeros(3).long(), "`labels` must be as many as the images (2), got 3."),
+        (
+            torch.zeros(2, 28, 28),
+            torch.zeros(2).long(),
+            "`images` must be uint8, got torch.float32.",
+        ),
+        (
+            torch.zeros(2, 784).byte(),
+            torch.zeros(2).long(),
+            "`images` must have shape [N, H, W] or [N, C, H, W], got (2, 784).",
+        ),
+        (
+            torch.zeros(2, 28, 28).byte(),
+            torch.zeros(2).byte(),
+            "`labels` must be int64, got torch.uint8.",
+        ),
+        (
+            torch.zeros(2, 28, 28).byte(),
+            torch.zeros(2, 1).long(),
+            "`labels` must have shape [N], got (2, 1).",
+        ),
+        (
+            torch.zeros(2, 28, 28).byte(),
+            torch.zeros(3).long(),
+            "`labels` must be as many as the images (2), got 3.",
+        ),
         (torch.zeros(2, 28, 28).byte(), [0, 1], "`labels` must be a Tensor, got list."),
     ],
 )
@@ -213,14 +252,19 @@ def test_written_bytes_depend_on_the_tensor_alone(tmp_path: Path) -> None:
         (torch.zeros(1, 1, 1, 1, 1).byte(), "`tensor` must have 1 to 4 dimensions, got 5."),
     ],
 )
-def test_a_tensor_that_idx_cannot_hold_is_refused(tensor: Tensor, message: str, tmp_path: Path) -> None:
+def test_a_tensor_that_idx_cannot_hold_is_refused(
+    tensor: Tensor, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         write_idx(tmp_path / "x.gz", tensor)
     assert not (tmp_path / "x.gz").exists()
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=re.escape(f"`path` must be an existing file, got {tmp_path / 'x'}.")):
+    with pytest.raises(
+        FileNotFoundError,
+        match=re.escape(f"`path` must be an existing file, got {tmp_path / 'x'}."),
+    ):
         read_idx(tmp_path / "x")
 
 
@@ -241,13 +285,22 @@ BAD = {
     "cut header": (content(2, 3)[:9], "have a header of 12 bytes, got 9 in"),
     "cut body": (content(2, 3)[:-1], "hold 6 bytes after a header of shape (2, 3), got 5 in"),
     "no body": (content(2, 3, body=b""), "hold 6 bytes after a header of shape (2, 3), got 0 in"),
-    "trailing byte": (content(2, 3) + b"\x00", "hold 6 bytes after a header of shape (2, 3), got more in"),
-    "trailing byte, empty": (content(0) + b"\x00", "hold 0 bytes after a header of shape (0,), got more in"),
+    "trailing byte": (
+        content(2, 3) + b"\x00",
+        "hold 6 bytes after a header of shape (2, 3), got more in",
+    ),
+    "trailing byte, empty": (
+        content(0) + b"\x00",
+        "hold 0 bytes after a header of shape (0,), got more in",
+    ),
     "absurd": (
         content(2**32 - 1, 2**20, body=b"abc"),
         f"hold {(2**32 - 1) << 20} bytes after a header of shape (4294967295, 1048576), got 3 in",
     ),
-    "beyond 63 bits": (content(*[2**32 - 1] * 4, body=b"abc"), "have a shape that 63 bits can count, got (4294967295, "),
+    "beyond 63 bits": (
+        content(*[2**32 - 1] * 4, body=b"abc"),
+        "have a shape that 63 bits can count, got (4294967295, ",
+    ),
     "empty, beyond 63 bits": (
         content(0, *[2**32 - 1] * 3, body=b""),
         "have a shape that 63 bits can count, got (0, 4294967295, ",
@@ -257,13 +310,17 @@ BAD = {
 
 @pytest.mark.parametrize("gzipped", [False, True], ids=["raw", "gz"])
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_is_refused_by_one_sentence_and_little_memory(case: str, gzipped: bool, tmp_path: Path) -> None:
+def test_a_bad_file_is_refused_by_one_sentence_and_little_memory(
+    case: str, gzipped: bool, tmp_path: Path
+) -> None:
     bad, message = BAD[case]
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(bad) if gzipped else bad)
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=f"^{re.escape(f'`path` must {message}')}.*{re.escape(str(path))}\\.$"):
+        with pytest.raises(
+            ValueError, match=f"^{re.escape(f'`path` must {message}')}.*{re.escape(str(path))}\\.$"
+        ):
             read_idx(path)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
@@ -275,7 +332,10 @@ def test_a_gzip_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress(content(4, 5))
     for length in range(2, len(whole)):
         path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=rf"^`path` must be a whole gzip file, got {re.escape(str(path))} \(.*[^.]\)\.$"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^`path` must be a whole gzip file, got {re.escape(str(path))} \(.*[^.]\)\.$",
+        ):
             read_idx(path)
 
 

@@ -34,14 +34,22 @@ def test_shapes_and_sizes(name: str, shape: tuple[int, int, int], n_parameters: 
 
 def test_default_shapes() -> None:
     assert {size[0] for size in SIZES} == set(models)
-    for build, shape in ((lenet, GREY), (logistic_regression, GREY), (mlp, GREY), (tiny_cnn, GREY), (resnet18, COLOUR)):
+    for build, shape in (
+        (lenet, GREY),
+        (logistic_regression, GREY),
+        (mlp, GREY),
+        (tiny_cnn, GREY),
+        (resnet18, COLOUR),
+    ):
         assert build()(torch.zeros(2, *shape)).shape == (2, 10)
 
 
 @every_model
 def test_parameters_come_from_the_generator_alone(name: str) -> None:
     before = torch.get_rng_state()
-    first, again, other = (list(models[name](generator=stream(seed, "model")).parameters()) for seed in (0, 0, 1))
+    first, again, other = (
+        list(models[name](generator=stream(seed, "model")).parameters()) for seed in (0, 0, 1)
+    )
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True) if a.ndim > 1)
@@ -53,18 +61,36 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     shape = COLOUR if name == "resnet-18" else GREY
     images = torch.randn(4, *shape, generator=stream(0, "images"))
     nn.functional.cross_entropy(model(images), torch.arange(4)).backward()
-    assert all(parameter.grad is not None and bool((parameter.grad != 0).any()) for parameter in model.parameters())
+    assert all(
+        parameter.grad is not None and bool((parameter.grad != 0).any())
+        for parameter in model.parameters()
+    )
 
 
 @pytest.mark.parametrize("name", ["tiny-cnn", "lenet"])
 @pytest.mark.parametrize("side", [16, 17, 31, 33])
 def test_odd_sizes(name: str, side: int) -> None:
-    assert models[name](shape=(2, side, side + 1))(torch.zeros(1, 2, side, side + 1)).shape == (1, 10)
+    assert models[name](shape=(2, side, side + 1))(torch.zeros(1, 2, side, side + 1)).shape == (
+        1,
+        10,
+    )
 
 
 @every_model
 @pytest.mark.parametrize(
-    "shape", [(28, 28), [1, 28, 28], (0, 28, 28), (1, 0, 28), (1, 28, 1.5), (1, True, 28), None, "abc", (1, 28, 28, 1)], ids=str
+    "shape",
+    [
+        (28, 28),
+        [1, 28, 28],
+        (0, 28, 28),
+        (1, 0, 28),
+        (1, 28, 1.5),
+        (1, True, 28),
+        None,
+        "abc",
+        (1, 28, 28, 1),
+    ],
+    ids=str,
 )
 def test_wrong_shapes_are_refused(name: str, shape: Any) -> None:
     with pytest.raises(ValueError, match=r"^`shape(\[\d\])?` must be .*, got .*\.$"):
@@ -72,7 +98,9 @@ def test_wrong_shapes_are_refused(name: str, shape: Any) -> None:
 
 
 def test_images_too_small_for_lenet_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^`shape\[1\]` must be a whole number of at least 16, got 15\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`shape\[1\]` must be a whole number of at least 16, got 15\.$"
+    ):
         lenet(shape=(1, 15, 28))
 
 

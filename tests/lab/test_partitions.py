@@ -57,11 +57,16 @@ def test_shares_are_disjoint_and_complete(partition: Partition) -> None:
     log_alpha=st.floats(-12, 12),
     seed=st.integers(0, 99),
 )
-def test_dirichlet_leaves_no_client_empty(n: int, n_rows: int, n_classes: int, log_alpha: float, seed: int) -> None:
+def test_dirichlet_leaves_no_client_empty(
+    n: int, n_rows: int, n_classes: int, log_alpha: float, seed: int
+) -> None:
     labels = torch.randint(n_classes, (n,), generator=stream(seed, "labels"))
     partition = Dirichlet(alpha=10.0**log_alpha)
     if n_rows > n:
-        with pytest.raises(ValueError, match=rf"^`n_rows` must be at most {n}, the number of samples, got {n_rows}\.$"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^`n_rows` must be at most {n}, the number of samples, got {n_rows}\.$",
+        ):
             divide(partition, labels, n_rows, seed)
         return
     shares = divide(partition, labels, n_rows, seed)
@@ -70,7 +75,9 @@ def test_dirichlet_leaves_no_client_empty(n: int, n_rows: int, n_classes: int, l
 
 
 def test_eight_of_eighty_shards_each() -> None:
-    labels = torch.arange(10).repeat_interleave(600)[torch.randperm(6000, generator=stream(0, "order"))]
+    labels = torch.arange(10).repeat_interleave(600)[
+        torch.randperm(6000, generator=stream(0, "order"))
+    ]
     shares = divide(Shards(n_shards=80), labels, 10)
     assert [len(share) for share in shares] == [600] * 10
     for share in shares:  # a shard of 75 samples lies within one class of 600
@@ -79,8 +86,15 @@ def test_eight_of_eighty_shards_each() -> None:
         assert 1 <= int((counts > 0).sum()) <= 8
 
 
-@given(n=st.integers(20, 300), per_client=st.integers(1, 4), n_rows=st.integers(1, 5), seed=st.integers(0, 99))
-def test_shards_are_of_one_size_and_few_classes(n: int, per_client: int, n_rows: int, seed: int) -> None:
+@given(
+    n=st.integers(20, 300),
+    per_client=st.integers(1, 4),
+    n_rows=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_shards_are_of_one_size_and_few_classes(
+    n: int, per_client: int, n_rows: int, seed: int
+) -> None:
     """A shard of at most s samples spans at most as many classes as begin in it and one more."""
     labels = labels_of(n, seed)
     shares = divide(Shards(n_shards=per_client * n_rows), labels, n_rows, seed)
@@ -93,16 +107,23 @@ def test_shards_are_of_one_size_and_few_classes(n: int, per_client: int, n_rows:
 
 
 def test_shards_that_do_not_come_out_even_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^`n_shards` must be a multiple of 7, the number of clients, got 80\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`n_shards` must be a multiple of 7, the number of clients, got 80\.$"
+    ):
         divide(Shards(n_shards=80), labels_of(100), 7)
-    with pytest.raises(ValueError, match=r"^`n_shards` must be at most 50, the number of samples, got 80\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`n_shards` must be at most 50, the number of samples, got 80\.$"
+    ):
         divide(Shards(n_shards=80), labels_of(50), 10)
 
 
 def proportions(alpha: float, n_rows: int, n_draws: int, n: int = 5000) -> Tensor:
     """[n_draws, n_rows] the shares of one class that clients get."""
     labels = torch.zeros(n, dtype=torch.int64)
-    drawn = [[len(share) for share in divide(Dirichlet(alpha=alpha), labels, n_rows, seed)] for seed in range(n_draws)]
+    drawn = [
+        [len(share) for share in divide(Dirichlet(alpha=alpha), labels, n_rows, seed)]
+        for seed in range(n_draws)
+    ]
     return torch.tensor(drawn, dtype=torch.float64) / n
 
 
@@ -130,9 +151,16 @@ def test_a_huge_alpha_gives_equal_shares(alpha: float) -> None:
 
 
 def batches_of(
-    partition: Partition, n: int = 240, n_rows: int = 4, row_size: int = 3, n_trusted: int = 0, seed: int = 0
+    partition: Partition,
+    n: int = 240,
+    n_rows: int = 4,
+    row_size: int = 3,
+    n_trusted: int = 0,
+    seed: int = 0,
 ) -> Batches:
-    return Batches(labels_of(n), partition, n_rows=n_rows, row_size=row_size, n_trusted=n_trusted, seed=seed)
+    return Batches(
+        labels_of(n), partition, n_rows=n_rows, row_size=row_size, n_trusted=n_trusted, seed=seed
+    )
 
 
 WALKS = [Shuffled(), Shards(n_shards=16), Dirichlet(alpha=0.3), Dirichlet(alpha=1e-2)]
@@ -198,7 +226,8 @@ def test_rows_of_clients_hold_their_own_samples() -> None:
 @pytest.mark.parametrize("n_trusted", [240, 241, 10**6])
 def test_some_samples_must_be_left(n_trusted: int) -> None:
     with pytest.raises(
-        ValueError, match=rf"^`n_trusted` must leave some of the 240 training samples to the rows, got {n_trusted}\.$"
+        ValueError,
+        match=rf"^`n_trusted` must leave some of the 240 training samples to the rows, got {n_trusted}\.$",
     ):
         batches_of(Shuffled(), n_trusted=n_trusted)
 

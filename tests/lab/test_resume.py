@@ -20,8 +20,15 @@ from holdfast.lab.data import DataSet
 from holdfast.lab.models import models
 from holdfast.lab.models._initialised import initialised
 from holdfast.lab.optimizers import Sgd
+from holdfast.lab.records import (
+    Journal,
+    Record,
+    config_hash,
+    load_checkpoint,
+    read_record,
+    save_checkpoint,
+)
 from holdfast.lab.training import resume, run
-from holdfast.records import Journal, Record, config_hash, load_checkpoint, read_record, save_checkpoint
 from tests.lab.cases import RUNS, TINY, tiny
 from tests.lab.conftest import few_to_test
 
@@ -51,7 +58,9 @@ def assert_same_run(found: Record, wanted: Record) -> None:
     """The same record, times and machine apart, and the same last checkpoint."""
     assert found.without_times() == wanted.without_times()
     assert (found.end, found.hash) == (wanted.end, wanted.hash)
-    assert_same_checkpoint(load_checkpoint(found.folder / CHECKPOINT), load_checkpoint(wanted.folder / CHECKPOINT))
+    assert_same_checkpoint(
+        load_checkpoint(found.folder / CHECKPOINT), load_checkpoint(wanted.folder / CHECKPOINT)
+    )
 
 
 def after(n: int) -> Callable[[], bool]:
@@ -61,8 +70,14 @@ def after(n: int) -> Callable[[], bool]:
 
 
 @every_run
-def test_the_same_seed_gives_the_same_record_and_another_another(config: Config, tmp_path: Path) -> None:
-    first, again, other = run(config, tmp_path / "1"), run(config, tmp_path / "2"), run(replace(config, seed=1), tmp_path / "3")
+def test_the_same_seed_gives_the_same_record_and_another_another(
+    config: Config, tmp_path: Path
+) -> None:
+    first, again, other = (
+        run(config, tmp_path / "1"),
+        run(config, tmp_path / "2"),
+        run(replace(config, seed=1), tmp_path / "3"),
+    )
     assert first.n_steps == config.n_steps
     assert first.end == {"end": "finished", "step": config.n_steps}
     assert_same_run(again, first)
@@ -110,7 +125,9 @@ def test_batch_norm_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     assert_same_run(resume(tmp_path / "part"), whole)
 
 
-def small_resnet(*, shape: tuple[int, int, int] = (1, 28, 28), generator: torch.Generator | None = None) -> torch.nn.Sequential:
+def small_resnet(
+    *, shape: tuple[int, int, int] = (1, 28, 28), generator: torch.Generator | None = None
+) -> torch.nn.Sequential:
     """Convolution, batch normalisation and dropout, of a size that tests can afford."""
     return initialised(
         lambda: torch.nn.Sequential(
@@ -128,7 +145,13 @@ def small_resnet(*, shape: tuple[int, int, int] = (1, 28, 28), generator: torch.
 @pytest.mark.parametrize("rule", ["geometric-median", "zeno(n_bad=2)", "trusted-reference"])
 def test_batch_norm_and_dropout(rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(models, "small-resnet", small_resnet)
-    config = tiny(rule, "scaled-flip", model="small-resnet", n_trusted=20, optimizer=Sgd(lr=0.01, momentum=0.9))
+    config = tiny(
+        rule,
+        "scaled-flip",
+        model="small-resnet",
+        n_trusted=20,
+        optimizer=Sgd(lr=0.01, momentum=0.9),
+    )
     whole = run(config, tmp_path / "whole")
     for n in (1, 3):
         run(config, tmp_path / str(n), stop=after(n))
@@ -140,14 +163,21 @@ def test_batch_norm_and_dropout(rule: str, tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_finished_run_is_returned_untouched(tmp_path: Path) -> None:
     record = run(TINY, tmp_path)
-    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.iterdir()}
+    before = {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.iterdir()
+    }
     assert set(before) == {"run.json", "metrics.jsonl", CHECKPOINT}
     seen: list[Any] = []
-    for again in (run(TINY, tmp_path, watchers=[seen.append]), resume(tmp_path, watchers=[seen.append])):
+    for again in (
+        run(TINY, tmp_path, watchers=[seen.append]),
+        resume(tmp_path, watchers=[seen.append]),
+    ):
         assert again.entries == record.entries
         assert again.end == record.end
     assert seen == []
-    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.iterdir()} == before
+    assert {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.iterdir()
+    } == before
 
 
 @pytest.mark.parametrize("stops", [False, True])
@@ -155,7 +185,8 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path, stops: bool) -> No
     run(TINY, tmp_path, stop=lambda: stops)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
-        ValueError, match=r"^`folder` must be new, or hold this very run, got .*, which holds another \(its hash is \w{8}\)\.$"
+        ValueError,
+        match=r"^`folder` must be new, or hold this very run, got .*, which holds another \(its hash is \w{8}\)\.$",
     ):
         run(replace(TINY, seed=1), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -178,12 +209,14 @@ def test_a_checkpoint_that_knows_more_than_the_record_is_refused(tmp_path: Path)
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
-        ValueError, match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got \d+\.$"
+        ValueError,
+        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got \d+\.$",
     ):
         resume(tmp_path)
     path.unlink()
     with pytest.raises(
-        ValueError, match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got 0\.$"
+        ValueError,
+        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got 0\.$",
     ):
         resume(tmp_path)
 
@@ -193,7 +226,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: bytes | None) -
     run(TINY, tmp_path, stop=after(3))
     path = tmp_path / CHECKPOINT
     path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
-    with pytest.raises(ValueError, match=r"^`path` must be a whole checkpoint, got .*checkpoint\.safetensors"):
+    with pytest.raises(
+        ValueError, match=r"^`path` must be a whole checkpoint, got .*checkpoint\.safetensors"
+    ):
         resume(tmp_path)
 
 
@@ -233,12 +268,17 @@ def test_what_was_written_after_the_checkpoint_is_written_again(tmp_path: Path) 
 def test_a_run_in_use_is_left_alone(tmp_path: Path) -> None:
     run(TINY, tmp_path, stop=after(2))
     before = read_record(tmp_path).entries
-    with Journal(tmp_path), pytest.raises(OSError, match=r"^`folder` must not be in use by another process, got "):
+    with (
+        Journal(tmp_path),
+        pytest.raises(OSError, match=r"^`folder` must not be in use by another process, got "),
+    ):
         resume(tmp_path)
     assert read_record(tmp_path).entries == before
 
 
-def test_a_run_that_begins_while_another_prepares_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_begins_while_another_prepares_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the look into the folder and the lock, another process may have begun a run of another kind there."""
     other, read = replace(TINY, seed=1), few_to_test
 
@@ -328,7 +368,9 @@ run(config, folder, checkpoint_seconds=0)
 def drive(config: Config, way: str, folder: Path, *more: str) -> None:
     """Run the configuration in processes that are killed in this way and at last to its end; and once without."""
     arguments = [json.dumps(config_to_json(config)), way, str(folder), *more]
-    ended = subprocess.run([sys.executable, "-c", DRIVER, *arguments], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(
+        [sys.executable, "-c", DRIVER, *arguments], capture_output=True, text=True, timeout=300
+    )
     assert ended.returncode == 0, ended.stderr
 
 
@@ -375,18 +417,30 @@ for folder, limit in limits.items():
 @pytest.mark.slow
 def test_a_full_disk(tmp_path: Path, data_in_memory: None) -> None:
     """Whatever does not fit any more: the checkpoint, the run.json, or the record (after a few checkpoints, which are small here)."""
-    config = tiny(model="tiny-cnn", n_rows=30, row_size=1, n_steps=25, evaluate_every=99, rows_every=1, optimizer=Sgd(lr=0.01))
+    config = tiny(
+        model="tiny-cnn",
+        n_rows=30,
+        row_size=1,
+        n_steps=25,
+        evaluate_every=99,
+        rows_every=1,
+        optimizer=Sgd(lr=0.01),
+    )
     whole = run(config, tmp_path / "whole", checkpoint_seconds=0)
     n_record = (tmp_path / "whole" / "metrics.jsonl").stat().st_size
     n_checkpoint = (tmp_path / "whole" / CHECKPOINT).stat().st_size
     assert n_checkpoint < n_record - 500
     limits = {"checkpoint": n_checkpoint - 100, "run": 100, "record": n_record - 300}
     arguments = [json.dumps(config_to_json(config)), str(tmp_path), json.dumps(limits)]
-    ended = subprocess.run([sys.executable, "-c", FULL_DISK, *arguments], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, *arguments], capture_output=True, text=True, timeout=300
+    )
     for name in limits:  # there is room again
         if (tmp_path / name / CHECKPOINT).exists():
             load_checkpoint(tmp_path / name / CHECKPOINT)
-        assert [path.name for path in (tmp_path / name).iterdir() if path.name.startswith(".")] == []
+        assert [
+            path.name for path in (tmp_path / name).iterdir() if path.name.startswith(".")
+        ] == []
         assert_same_run(run(config, tmp_path / name), whole)
     assert load_checkpoint(tmp_path / "record" / CHECKPOINT)["step"] == 25
     assert ended.stdout.splitlines() == [f"{name} OSError" for name in limits], ended.stderr

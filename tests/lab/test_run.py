@@ -15,15 +15,15 @@ from holdfast.lab.data import DataSet, load
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.partitions import Shards
+from holdfast.lab.records import load_checkpoint, read_record
 from holdfast.lab.schedules import Cosine
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import training
 from holdfast.lab.training._trust import descent_score, trusted_gradient
 from holdfast.layout import Layout
-from holdfast.records import load_checkpoint, read_record
 from holdfast.seeds import stream
-from holdfast.threats import Backdoor, Cast, TargetLabel, attacks
+from holdfast.threats import Adversaries, Backdoor, TargetLabel, attacks
 from tests.lab.cases import RUNS, TINY, tiny
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -61,7 +61,9 @@ def test_the_record_holds_what_it_promises(config: Config, tmp_path: Path) -> No
         assert set(entry["seconds"]) == SECONDS | ({"evaluation"} if is_evaluated else set())
         assert all(seconds >= 0 for seconds in entry["seconds"].values())
         assert ("accuracy" in entry) == ("test_loss" in entry) == is_evaluated
-        assert ("attack_success" in entry) == (is_evaluated and isinstance(config.threat.corruption, Backdoor))
+        assert ("attack_success" in entry) == (
+            is_evaluated and isinstance(config.threat.corruption, Backdoor)
+        )
         assert ("rejected" in entry) == shows_rows
         assert ("bad" in entry) == (shows_rows and config.threat.hits_rows)
         if shows_rows:
@@ -71,19 +73,26 @@ def test_the_record_holds_what_it_promises(config: Config, tmp_path: Path) -> No
             assert entry["bad"] == wanted.nonzero().flatten().tolist()
         if "weights" in entry and "bad_weight" in entry:
             weights = torch.tensor(entry["weights"]).abs()
-            assert entry["bad_weight"] == pytest.approx(float(weights[entry["bad"]].sum() / weights.sum()), abs=1e-4)
+            assert entry["bad_weight"] == pytest.approx(
+                float(weights[entry["bad"]].sum() / weights.sum()), abs=1e-4
+            )
     assert record.accuracy == record.entries[-1]["accuracy"]
     assert set(record.seconds_per_step()) == {*SECONDS, "evaluation"}
 
 
 def test_bad_rows_have_little_weight_under_the_median(tmp_path: Path) -> None:
-    entries = run(tiny("geometric-median", "scaled-flip", Cast(n_bad=2), rows_every=1), tmp_path / "median").entries
+    entries = run(
+        tiny("geometric-median", "scaled-flip", Adversaries(n_bad=2), rows_every=1),
+        tmp_path / "median",
+    ).entries
     for entry in entries:
         assert max(entry["weights"][i] for i in entry["bad"]) < 0.2 * min(
             entry["weights"][i] for i in {*range(6)} - {*entry["bad"]}
         )
     assert len({tuple(entry["bad"]) for entry in entries}) > 1
-    for entry in run(tiny("mean", "scaled-flip", Cast(n_bad=2), rows_every=1), tmp_path / "mean").entries:
+    for entry in run(
+        tiny("mean", "scaled-flip", Adversaries(n_bad=2), rows_every=1), tmp_path / "mean"
+    ).entries:
         assert entry["bad_weight"] == pytest.approx(1 / 3)
     fixed = run(tiny("mean", "scaled-flip", rows_every=1), tmp_path / "fixed").entries
     assert len({tuple(entry["bad"]) for entry in fixed}) == 1
@@ -101,7 +110,10 @@ def test_rows_that_are_not_finite_are_rejected(tmp_path: Path) -> None:
     [
         "geometric-median",
         "bgmd",
-        *(pytest.param(rule, marks=pytest.mark.slow) for rule in ("mean", "bgmd-paper", "bgmd-published", "coordinate-median")),
+        *(
+            pytest.param(rule, marks=pytest.mark.slow)
+            for rule in ("mean", "bgmd-paper", "bgmd-published", "coordinate-median")
+        ),
     ],
 )
 def test_every_attack_comes_to_an_end(rule: str, tmp_path: Path) -> None:
@@ -114,19 +126,31 @@ def test_every_attack_comes_to_an_end(rule: str, tmp_path: Path) -> None:
         "non-finite(value='inf')",
     ]
     for i, text in enumerate(texts):
-        record = run(tiny(rule, text, n_steps=3, evaluate_every=99, rows_every=1), tmp_path / str(i))
+        record = run(
+            tiny(rule, text, n_steps=3, evaluate_every=99, rows_every=1), tmp_path / str(i)
+        )
         assert record.end is not None
 
 
 def test_a_rule_that_gives_no_row_any_weight(tmp_path: Path) -> None:
     """Trusted reference drops every row that points away from the trusted gradient; with few samples that may be all of them."""
     for seed in range(4):
-        config = tiny("trusted-reference", "scaled-flip", Cast(n_bad=1), n_rows=2, row_size=1, n_trusted=1, seed=seed)
+        config = tiny(
+            "trusted-reference",
+            "scaled-flip",
+            Adversaries(n_bad=1),
+            n_rows=2,
+            row_size=1,
+            n_trusted=1,
+            seed=seed,
+        )
         assert run(config, tmp_path / str(seed)).n_steps == 5
 
 
 def test_a_run_that_diverges_says_so_and_keeps_a_good_checkpoint(tmp_path: Path) -> None:
-    config = tiny("mean", "scaled-flip", model="mlp", optimizer=Sgd(lr=1e8), n_steps=40, evaluate_every=99)
+    config = tiny(
+        "mean", "scaled-flip", model="mlp", optimizer=Sgd(lr=1e8), n_steps=40, evaluate_every=99
+    )
     record = run(config, tmp_path, checkpoint_seconds=0)
     assert record.end is not None
     assert record.end["end"] == "diverged"
@@ -134,7 +158,9 @@ def test_a_run_that_diverges_says_so_and_keeps_a_good_checkpoint(tmp_path: Path)
     assert record.end["reason"].startswith(f"After step {record.n_steps}: `")
     state = load_checkpoint(tmp_path / CHECKPOINT)
     assert 0 < state["step"] <= record.n_steps
-    assert all(bool(torch.isfinite(parameter).all()) for parameter in state["experiment"]["model"].values())
+    assert all(
+        bool(torch.isfinite(parameter).all()) for parameter in state["experiment"]["model"].values()
+    )
     assert resume(tmp_path).entries == record.entries
     again = run(config, tmp_path / "again", checkpoint_seconds=30)
     assert (again.end, again.without_times()) == (record.end, record.without_times())
@@ -143,18 +169,23 @@ def test_a_run_that_diverges_says_so_and_keeps_a_good_checkpoint(tmp_path: Path)
 @pytest.mark.usefixtures("few_images")
 def test_parameters_that_are_not_finite_at_the_end_are_a_divergence(tmp_path: Path) -> None:
     """The last step itself may be the one that breaks the model."""
-    broken = tiny("mean", "scaled-flip", model="mlp", optimizer=Sgd(lr=1e8), n_steps=40, evaluate_every=99)
+    broken = tiny(
+        "mean", "scaled-flip", model="mlp", optimizer=Sgd(lr=1e8), n_steps=40, evaluate_every=99
+    )
     n_steps = run(broken, tmp_path / "long").n_steps
     for n in range(1, n_steps + 1):
         record = run(replace(broken, n_steps=n), tmp_path / str(n), checkpoint_seconds=0)
         assert record.end is not None
         if record.end["end"] == "finished":
             state = load_checkpoint(tmp_path / str(n) / CHECKPOINT)
-            assert all(bool(torch.isfinite(parameter).all()) for parameter in state["experiment"]["model"].values())
+            assert all(
+                bool(torch.isfinite(parameter).all())
+                for parameter in state["experiment"]["model"].values()
+            )
 
 
 def test_most_rows_lost_is_a_divergence(tmp_path: Path) -> None:
-    record = run(tiny("geometric-median", "non-finite", Cast(n_bad=4)), tmp_path)
+    record = run(tiny("geometric-median", "non-finite", Adversaries(n_bad=4)), tmp_path)
     assert record.end is not None
     assert record.end["end"] == "diverged"
     assert "4 of 6" in record.end["reason"]
@@ -164,7 +195,9 @@ def test_most_rows_lost_is_a_divergence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", ["geometric-median", "zeno(n_bad=1)", "trusted-reference"])
 def test_dropout_depends_on_the_seed_alone(rule: str, tmp_path: Path) -> None:
     """Also that of the losses on trusted samples by which Zeno judges the rows."""
-    config = tiny(rule, model="lenet", n_rows=4, row_size=2, n_steps=2, n_trusted=8, evaluate_every=99)
+    config = tiny(
+        rule, model="lenet", n_rows=4, row_size=2, n_steps=2, n_trusted=8, evaluate_every=99
+    )
     before = torch.get_rng_state()
     first = run(config, tmp_path / "1")
     assert torch.equal(torch.get_rng_state(), before)
@@ -173,7 +206,14 @@ def test_dropout_depends_on_the_seed_alone(rule: str, tmp_path: Path) -> None:
 
 
 def with_norm() -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 10))
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(16, 6),
+        nn.BatchNorm1d(6),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(6, 10),
+    )
 
 
 def test_judging_a_row_does_not_change_the_model() -> None:
@@ -197,7 +237,9 @@ def test_a_score_is_how_much_the_loss_falls() -> None:
     weight, bias = direction.split([160, 10])
     with torch.no_grad():
         after = cross_entropy(
-            images.flatten(1) @ (model[1].weight - 0.3 * weight.view(10, 16)).T + model[1].bias - 0.3 * bias,
+            images.flatten(1) @ (model[1].weight - 0.3 * weight.view(10, 16)).T
+            + model[1].bias
+            - 0.3 * bias,
             labels,
         )
     assert score(direction) == pytest.approx(float(loss.detach() - after), rel=1e-4)
@@ -233,7 +275,14 @@ def agree(one: float, other: float) -> bool:
 
 
 def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 10))
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(784, 16),
+        nn.BatchNorm1d(16),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(16, 10),
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(20):
         images, labels = data.train.batch(torch.arange(100 * step, 100 * step + 100))
@@ -242,7 +291,11 @@ def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
         optimizer.step()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     backdoor, target = Backdoor(target=2), TargetLabel(target=3)
-    found, stamped, aimed = evaluate(model, data), evaluate(model, data, backdoor), evaluate(model, data, target)
+    found, stamped, aimed = (
+        evaluate(model, data),
+        evaluate(model, data, backdoor),
+        evaluate(model, data, target),
+    )
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     labels, predicted = data.test.labels, slow_predictions(model, data)
@@ -262,12 +315,17 @@ def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
 
 
 @pytest.mark.parametrize("model", ["logistic-regression", "tiny-cnn"])
-def test_the_trained_model_is_as_good_as_the_record_says(model: str, data: DataSet, tmp_path: Path) -> None:
+def test_the_trained_model_is_as_good_as_the_record_says(
+    model: str, data: DataSet, tmp_path: Path
+) -> None:
     record = run(replace(TINY, model=model, optimizer=Sgd(lr=0.1), n_steps=9), tmp_path)
     trained = trained_model(tmp_path)
     assert not trained.training
     assert record.accuracy is not None
-    assert agree(float((slow_predictions(trained, data) == data.test.labels).double().mean()), record.accuracy)
+    assert agree(
+        float((slow_predictions(trained, data) == data.test.labels).double().mean()),
+        record.accuracy,
+    )
 
 
 def test_reading_a_model_leaves_the_worlds_random_numbers_alone(tmp_path: Path) -> None:
@@ -278,20 +336,33 @@ def test_reading_a_model_leaves_the_worlds_random_numbers_alone(tmp_path: Path) 
 
 
 def test_a_backdoor_works_on_the_mean_and_the_record_shows_it(tmp_path: Path) -> None:
-    config = tiny("mean", "backdoor(target=2)", Cast(bad_fraction=0.3), n_steps=60, evaluate_every=99, optimizer=Sgd(lr=0.1))
+    config = tiny(
+        "mean",
+        "backdoor(target=2)",
+        Adversaries(bad_fraction=0.3),
+        n_steps=60,
+        evaluate_every=99,
+        optimizer=Sgd(lr=0.1),
+    )
     found = run(config, tmp_path / "bad").entries[-1]["attack_success"]
-    none = run(replace(config, threat=replace(config.threat, cast=Cast(n_bad=0))), tmp_path / "good").entries[-1][
-        "attack_success"
-    ]
+    none = run(
+        replace(config, threat=replace(config.threat, adversaries=Adversaries(n_bad=0))),
+        tmp_path / "good",
+    ).entries[-1]["attack_success"]
     assert found > 0.5 > none
-    success = run(tiny("mean", "target-label(target=3)", Cast(bad_fraction=0.9), n_steps=20), tmp_path / "label").entries[-1]
+    success = run(
+        tiny("mean", "target-label(target=3)", Adversaries(bad_fraction=0.9), n_steps=20),
+        tmp_path / "label",
+    ).entries[-1]
     assert success["attack_success"] > 0.5
 
 
 @pytest.mark.parametrize("whole_rows", [False, True])
 @pytest.mark.parametrize("redrawn", [False, True])
 def test_a_corruption_hits_the_right_samples(whole_rows: bool, redrawn: bool) -> None:
-    threat = parse_threat("backdoor(target=9)", Cast(bad_fraction=0.5, redrawn=redrawn), whole_rows=whole_rows)
+    threat = parse_threat(
+        "backdoor(target=9)", Adversaries(bad_fraction=0.5, redrawn=redrawn), whole_rows=whole_rows
+    )
     images, labels = torch.full((24, 1, 8, 8), 0.5), torch.zeros(24, dtype=torch.int64)
     hits = []
     for step in range(4):
@@ -309,7 +380,9 @@ def test_a_corruption_hits_the_right_samples(whole_rows: bool, redrawn: bool) ->
             hits.append(tuple(bad_rows.tolist()))
         else:
             assert any(0 < int(hit[4 * row : 4 * row + 4].sum()) < 4 for row in range(6))
-            hits.append(tuple(hit[indices.argsort()].tolist()))  # by image: the same ones, wherever they stand
+            hits.append(
+                tuple(hit[indices.argsort()].tolist())
+            )  # by image: the same ones, wherever they stand
     assert len(set(hits)) == (4 if redrawn else 1)
 
 
@@ -327,35 +400,59 @@ def test_attackers_speak_after_the_momentum_of_workers(data: DataSet) -> None:
 
 def test_the_first_step_is_the_one_by_hand(data: DataSet, tmp_path: Path) -> None:
     """Samples, loss, gradient, attack and step against a plain loop over the rows."""
-    config = tiny("mean", "sign-flip", n_steps=1, optimizer=Sgd(lr=0.5), partition=Shards(n_shards=12), schedule=Cosine())
+    config = tiny(
+        "mean",
+        "sign-flip",
+        n_steps=1,
+        optimizer=Sgd(lr=0.5),
+        partition=Shards(n_shards=12),
+        schedule=Cosine(),
+    )
     record = run(config, tmp_path)
     model = models[config.model](generator=stream(config.seed, "model"))
-    batches = Batches(data.train.labels, config.partition, n_rows=6, row_size=4, n_trusted=0, seed=config.seed)
+    batches = Batches(
+        data.train.labels, config.partition, n_rows=6, row_size=4, n_trusted=0, seed=config.seed
+    )
     bad = config.threat.bad_rows(6, seed=config.seed, step=0)
     losses, rows = [], []
     for row in batches.indices(0).split(4):
         loss = cross_entropy(
-            model((data.train.images[row, None] / 255 - data.mean[0]) / data.deviation[0]), data.train.labels[row]
+            model((data.train.images[row, None] / 255 - data.mean[0]) / data.deviation[0]),
+            data.train.labels[row],
         )
-        rows.append(torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]))
+        rows.append(
+            torch.cat(
+                [part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]
+            )
+        )
         losses.append(float(loss.detach()))
     matrix = torch.stack(rows)
     matrix[bad] *= -1
-    assert record.entries[0]["loss"] == pytest.approx(torch.tensor(losses)[~bad].mean().item(), rel=1e-5)
+    assert record.entries[0]["loss"] == pytest.approx(
+        torch.tensor(losses)[~bad].mean().item(), rel=1e-5
+    )
     parameters = torch.nn.utils.parameters_to_vector(trained_model(tmp_path).parameters())
-    torch.testing.assert_close(parameters, torch.nn.utils.parameters_to_vector(model.parameters()) - 0.5 * matrix.mean(0))
+    torch.testing.assert_close(
+        parameters, torch.nn.utils.parameters_to_vector(model.parameters()) - 0.5 * matrix.mean(0)
+    )
 
 
 def test_checkpoints_come_by_the_clock(tmp_path: Path) -> None:
     found = []
 
     def look(entry: Any) -> None:
-        found.append(load_checkpoint(tmp_path / CHECKPOINT)["step"] if (tmp_path / CHECKPOINT).exists() else 0)
+        found.append(
+            load_checkpoint(tmp_path / CHECKPOINT)["step"]
+            if (tmp_path / CHECKPOINT).exists()
+            else 0
+        )
 
     run(TINY, tmp_path, checkpoint_seconds=0, watchers=[look])
     assert found == [0, 1, 2, 3, 4]
     for seconds in (-1, math.nan, math.inf, None, "1"):
-        with pytest.raises(ValueError, match=r"^`checkpoint_seconds` must be a finite number of at least 0, got "):
+        with pytest.raises(
+            ValueError, match=r"^`checkpoint_seconds` must be a finite number of at least 0, got "
+        ):
             run(TINY, tmp_path, checkpoint_seconds=seconds)  # type: ignore[arg-type]
 
 
@@ -369,7 +466,12 @@ def test_an_experiment_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
 
 def test_a_model_of_a_run_without_a_checkpoint(tmp_path: Path) -> None:
     """As after a divergence in the first half minute."""
-    record = run(tiny("mean", "scaled-flip", model="mlp", optimizer=Sgd(lr=1e8), n_steps=40, evaluate_every=99), tmp_path)
+    record = run(
+        tiny(
+            "mean", "scaled-flip", model="mlp", optimizer=Sgd(lr=1e8), n_steps=40, evaluate_every=99
+        ),
+        tmp_path,
+    )
     assert record.end is not None
     assert record.end["end"] == "diverged"
     with pytest.raises((FileNotFoundError, ValueError), match=r"^`folder` must hold a checkpoint"):
@@ -383,7 +485,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 
     from holdfast.lab.training import TensorBoard
 
-    config = tiny("geometric-median", "backdoor", Cast(n_bad=2), whole_rows=True)
+    config = tiny("geometric-median", "backdoor", Adversaries(n_bad=2), whole_rows=True)
     watcher = TensorBoard(tmp_path)
     run(config, tmp_path, watchers=[watcher], stop=lambda: read_record(tmp_path).n_steps == 2)
     watcher.close()
@@ -417,6 +519,8 @@ def test_tensorboard(tmp_path: Path) -> None:
         wanted = [(entry["step"], entry[name]) for entry in record.entries if name in entry]
         found = [(event.step, event.value) for event in reader.Scalars(name)]
         assert [step for step, _ in found] == [step for step, _ in wanted]
-        assert [value for _, value in found] == pytest.approx([value for _, value in wanted], rel=1e-6)
+        assert [value for _, value in found] == pytest.approx(
+            [value for _, value in wanted], rel=1e-6
+        )
     assert len(reader.Scalars("seconds/gradient")) == 5
     assert [event.step for event in reader.Histograms("weights")] == [2, 4]

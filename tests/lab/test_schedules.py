@@ -8,10 +8,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts, ExponentialLR, LRScheduler
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    ExponentialLR,
+    LRScheduler,
+)
 
-from holdfast.lab.optimizers import Adam, Descent, Sgd
-from holdfast.lab.schedules import Constant, Cosine, CosineRestarts, Exponential, Schedule, schedules
+from holdfast.lab.optimizers import Adam, OptimizerSpec, Sgd
+from holdfast.lab.schedules import (
+    Constant,
+    Cosine,
+    CosineRestarts,
+    Exponential,
+    Schedule,
+    schedules,
+)
 from holdfast.lab.training import run
 from tests.lab.cases import TINY
 
@@ -21,9 +34,18 @@ TWINS: list[tuple[Schedule, Callable[[Any], LRScheduler]]] = [
     (Exponential(decay=0.9), lambda optimizer: ExponentialLR(optimizer, gamma=0.9)),
     (Exponential(decay=1.0), lambda optimizer: ExponentialLR(optimizer, gamma=1.0)),
     (Cosine(), lambda optimizer: CosineAnnealingLR(optimizer, T_max=N_EPOCHS)),
-    (CosineRestarts(period=5, growth=1), lambda optimizer: CosineAnnealingWarmRestarts(optimizer, T_0=5)),
-    (CosineRestarts(period=3, growth=2), lambda optimizer: CosineAnnealingWarmRestarts(optimizer, T_0=3, T_mult=2)),
-    (CosineRestarts(period=1, growth=3), lambda optimizer: CosineAnnealingWarmRestarts(optimizer, T_0=1, T_mult=3)),
+    (
+        CosineRestarts(period=5, growth=1),
+        lambda optimizer: CosineAnnealingWarmRestarts(optimizer, T_0=5),
+    ),
+    (
+        CosineRestarts(period=3, growth=2),
+        lambda optimizer: CosineAnnealingWarmRestarts(optimizer, T_0=3, T_mult=2),
+    ),
+    (
+        CosineRestarts(period=1, growth=3),
+        lambda optimizer: CosineAnnealingWarmRestarts(optimizer, T_0=1, T_mult=3),
+    ),
 ]
 
 
@@ -32,7 +54,9 @@ def test_whole_epochs_are_torchs(schedule: Schedule, twin: Callable[[Any], LRSch
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     scheduler = twin(optimizer)
     for epoch in range(N_EPOCHS + 1):
-        assert 0.1 * schedule.factor(epoch, N_EPOCHS) == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
+        assert 0.1 * schedule.factor(epoch, N_EPOCHS) == pytest.approx(
+            optimizer.param_groups[0]["lr"], abs=1e-12
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch wants a step of the optimizer first
             scheduler.step()
@@ -63,15 +87,34 @@ def test_every_schedule_has_a_twin_and_stays_between_zero_and_one() -> None:
 @pytest.mark.parametrize("schedule", [schedule for schedule, _ in TWINS], ids=str)
 def test_the_record_holds_the_rate(schedule: Schedule, tmp_path: Path) -> None:
     """With three rows of 1000 samples a pass over 6000 takes two steps."""
-    optimizer: Descent = Adam(lr=0.003) if schedule.goes_to_zero else Sgd(lr=0.02)
-    config = replace(TINY, schedule=schedule, optimizer=optimizer, n_rows=3, row_size=1000, n_steps=7, evaluate_every=99)
+    optimizer: OptimizerSpec = Adam(lr=0.003) if schedule.goes_to_zero else Sgd(lr=0.02)
+    config = replace(
+        TINY,
+        schedule=schedule,
+        optimizer=optimizer,
+        n_rows=3,
+        row_size=1000,
+        n_steps=7,
+        evaluate_every=99,
+    )
     rates = [entry["lr"] for entry in run(config, tmp_path).entries]
-    assert rates == pytest.approx([optimizer.lr * schedule.factor(step / 2, 3.5) for step in range(7)], rel=1e-12)
+    assert rates == pytest.approx(
+        [optimizer.lr * schedule.factor(step / 2, 3.5) for step in range(7)], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(("n", "batch", "n_passes"), [(3, 59, 59), (5, 29, 29), (10, 58, 29)])
-def test_an_epoch_ends_where_its_last_sample_does(n: int, batch: int, n_passes: int, tmp_path: Path) -> None:
+def test_an_epoch_ends_where_its_last_sample_does(
+    n: int, batch: int, n_passes: int, tmp_path: Path
+) -> None:
     """After exactly so many passes the rate falls, also where a step times its share of a pass comes just short of it in floating point."""
     n_steps = n_passes * n // batch + 1
-    config = replace(TINY, schedule=Exponential(decay=0.9), n_rows=1, row_size=batch, n_trusted=6000 - n, n_steps=n_steps)
+    config = replace(
+        TINY,
+        schedule=Exponential(decay=0.9),
+        n_rows=1,
+        row_size=batch,
+        n_trusted=6000 - n,
+        n_steps=n_steps,
+    )
     assert run(config, tmp_path).entries[-1]["lr"] == pytest.approx(0.01 * 0.9**n_passes)

@@ -11,7 +11,9 @@ from tests.samples import gaussian
 
 
 def model() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 5, bias=False))
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 5, bias=False)
+    )
 
 
 def test_flatten_and_split_undo_each_other() -> None:
@@ -28,11 +30,16 @@ def test_rows_are_read_alike_from_a_matrix_and_from_parameters() -> None:
     layout = Layout(model())
     matrix = gaussian(4, layout.d)
     parts = [
-        part.reshape(4, *shape) for part, shape in zip(torch.split(matrix, list(layout.sizes), dim=1), layout.shapes, strict=True)
+        part.reshape(4, *shape)
+        for part, shape in zip(
+            torch.split(matrix, list(layout.sizes), dim=1), layout.shapes, strict=True
+        )
     ]
     assert layout.rows(matrix).sections == layout.rows(parts).sections == layout.sizes
     weights = torch.linspace(-1, 1, 4, dtype=torch.float64)
-    torch.testing.assert_close(layout.rows(matrix).combine(weights), layout.rows(parts).combine(weights))
+    torch.testing.assert_close(
+        layout.rows(matrix).combine(weights), layout.rows(parts).combine(weights)
+    )
 
 
 def test_the_gradient_is_that_of_a_backward_pass() -> None:
@@ -45,7 +52,9 @@ def test_the_gradient_is_that_of_a_backward_pass() -> None:
         loss = network(example).square().sum()
         rows.append(layout.flatten(torch.autograd.grad(loss, layout.parameters)))
     network(inputs).square().sum(1).mean().backward()
-    expected = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
+    expected = [
+        parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None
+    ]
     network.zero_grad()
     step = RobustStep(Mean())
     for times in (1, 2):
@@ -56,7 +65,9 @@ def test_the_gradient_is_that_of_a_backward_pass() -> None:
     parameter = next(network.parameters())
     assert parameter.grad is not None
     parameter.grad.zero_()
-    assert bool(result.direction[:12].abs().sum() > 0)  # the direction is not the gradient's own storage
+    assert bool(
+        result.direction[:12].abs().sum() > 0
+    )  # the direction is not the gradient's own storage
 
 
 def test_frozen_and_shared_parameters() -> None:
@@ -87,34 +98,54 @@ def test_parameters_with_or_without_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [torch.zeros(3, requires_grad=True), 5, [3], "model", [("a", "b", "c")], [(1, torch.zeros(1))]], ids=str
+    "given",
+    [torch.zeros(3, requires_grad=True), 5, [3], "model", [("a", "b", "c")], [(1, torch.zeros(1))]],
+    ids=str,
 )
 def test_what_is_no_model_is_refused(given: object) -> None:
-    with pytest.raises(ValueError, match=r"^`parameters` must be a model or its parameters, got [\w, ]+\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`parameters` must be a model or its parameters, got [\w, ]+\.$"
+    ):
         Layout(given)  # type: ignore[arg-type]
 
 
 def test_bad_shapes_are_named() -> None:
     layout = Layout(nn.Linear(3, 2))
-    with pytest.raises(ValueError, match=r"^`parameters` must hold at least one that needs a gradient, got none\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`parameters` must hold at least one that needs a gradient, got none\.$"
+    ):
         Layout(nn.Linear(3, 2).requires_grad_(False))
     with pytest.raises(
-        ValueError, match=r"^`rows` must have shape \[n, 8\], as the parameters have coordinates, got \(4, 7\)\.$"
+        ValueError,
+        match=r"^`rows` must have shape \[n, 8\], as the parameters have coordinates, got \(4, 7\)\.$",
     ):
         layout.rows(torch.zeros(4, 7))
-    with pytest.raises(ValueError, match=r"^`rows` must have the parameters' shapes \[\(2, 3\), \(2,\)\], got \[\(2, 3\)\]\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^`rows` must have the parameters' shapes \[\(2, 3\), \(2,\)\], got \[\(2, 3\)\]\.$",
+    ):
         layout.rows([torch.zeros(4, 2, 3)])
-    with pytest.raises(ValueError, match=r"^`rows` must be a tensor \[n, d\] or a list of tensors \[n, ...\], got int\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^`rows` must be a tensor \[n, d\] or a list of tensors \[n, ...\], got int\.$",
+    ):
         layout.rows([1, 2])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match=r"^`tensors` must be tensors, one per parameter, got \['int'\]\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`tensors` must be tensors, one per parameter, got \['int'\]\.$"
+    ):
         layout.flatten([1])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"^`vector` must have shape \(8,\)"):
         layout.split(torch.zeros(9))
     with pytest.raises(ValueError, match=r"^`tensors` must have the parameters' shapes"):
         layout.flatten([torch.zeros(2, 3)])
-    with pytest.raises(ValueError, match=r"^`rows` must have the columns of their layout, \(6, 2\), got \[5, 3\]\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^`rows` must have the columns of their layout, \(6, 2\), got \[5, 3\]\.$",
+    ):
         DenseRows([torch.zeros(4, 5), torch.zeros(4, 3)], layout=layout)
-    with pytest.raises(ValueError, match=r"^`rows` must have the columns of their layout, \(6, 2\), got \[6\]\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`rows` must have the columns of their layout, \(6, 2\), got \[6\]\.$"
+    ):
         DenseRows(torch.zeros(4, 6), layout=layout)
 
 
@@ -122,6 +153,7 @@ def test_a_backward_needs_a_layout() -> None:
     rows: list[DenseRows | Tensor] = [DenseRows(torch.zeros(4, 7)), torch.zeros(4, 7)]
     for given in rows:
         with pytest.raises(
-            ValueError, match=r"^`rows` must carry a layout \(`Layout\(model\).rows\(...\)` makes such rows\), got"
+            ValueError,
+            match=r"^`rows` must carry a layout \(`Layout\(model\).rows\(...\)` makes such rows\), got",
         ):
             RobustStep(Mean()).backward(given)  # type: ignore[arg-type]

@@ -43,8 +43,12 @@ def slow_scores(rows: Tensor, carried: Tensor | None, tiling: Tiling, capped: bo
 @pytest.mark.parametrize("carried", CARRIED.values(), ids=CARRIED)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("capped", [True, False], ids=["capped", "literal"])
-@pytest.mark.parametrize("kind", ["matrix", "list", "float64", "bfloat16", "a long row", "a lost row"])
-def test_scores_are_those_of_the_formed_rows(carried: Tensor | None, width: int | None, capped: bool, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["matrix", "list", "float64", "bfloat16", "a long row", "a lost row"]
+)
+def test_scores_are_those_of_the_formed_rows(
+    carried: Tensor | None, width: int | None, capped: bool, kind: str
+) -> None:
     rows = gaussian(N, D)
     if kind == "a long row":
         rows[2] *= 1e4
@@ -54,7 +58,11 @@ def test_scores_are_those_of_the_formed_rows(carried: Tensor | None, width: int 
     rows = rows.to(dtype)
     tiling = Tiling(SECTIONS, width)
     scale = 0.25
-    given = None if carried is None else carried.to(torch.float64 if dtype is torch.float64 else torch.float32)
+    given = (
+        None
+        if carried is None
+        else carried.to(torch.float64 if dtype is torch.float64 else torch.float32)
+    )
     augmented = AugmentedRows(DenseRows(parts(rows) if kind == "list" else rows), given, scale)
     found = augmented.scores(tiling, capped=capped)
     expected = slow_scores(rows, None if carried is None else scale * carried, tiling, capped)
@@ -72,10 +80,18 @@ def test_blocks_and_sums_are_those_of_the_formed_rows(carried: Tensor | None) ->
     weights = torch.linspace(-0.2, 0.7, N, dtype=torch.float64)
     tolerance = 1e-6 * float(formed.norm())
     torch.testing.assert_close(
-        augmented.block(block).combine(weights).double(), (weights @ formed)[block.columns], rtol=1e-5, atol=tolerance
+        augmented.block(block).combine(weights).double(),
+        (weights @ formed)[block.columns],
+        rtol=1e-5,
+        atol=tolerance,
     )
     for exact in (False, True):
-        torch.testing.assert_close(augmented.combine(weights, exact=exact).double(), weights @ formed, rtol=1e-5, atol=tolerance)
+        torch.testing.assert_close(
+            augmented.combine(weights, exact=exact).double(),
+            weights @ formed,
+            rtol=1e-5,
+            atol=tolerance,
+        )
 
 
 @pytest.mark.parametrize("size", [1e30, 1e-30, 1e15, 1e-15])
@@ -85,7 +101,9 @@ def test_scores_do_not_depend_on_the_unit(size: float, width: int | None, carrie
     rows, carried = gaussian(N, D), gaussian(1, D, seed=3)[0] if carries else None
     tiling = Tiling(SECTIONS, width)
     usual = AugmentedRows(DenseRows(rows), carried).scores(tiling, capped=True)
-    scaled = AugmentedRows(DenseRows(rows * size), None if carried is None else carried * size).scores(tiling, capped=True)
+    scaled = AugmentedRows(
+        DenseRows(rows * size), None if carried is None else carried * size
+    ).scores(tiling, capped=True)
     torch.testing.assert_close(scaled / scaled.sum(), usual / usual.sum(), rtol=1e-3, atol=1e-6)
 
 
@@ -112,14 +130,21 @@ def test_row_weights_count_rows(width: int | None, carried: Tensor | None) -> No
     repeats = weights.long()
     by_row = carried is not None and carried.ndim == 2
     repeated = carried.repeat_interleave(repeats, 0) if by_row and carried is not None else carried
-    expected = AugmentedRows(DenseRows(rows.repeat_interleave(repeats, 0)), repeated).scores(tiling, capped=True)
+    expected = AugmentedRows(DenseRows(rows.repeat_interleave(repeats, 0)), repeated).scores(
+        tiling, capped=True
+    )
     rows[3] = float("nan")
     found = AugmentedRows(DenseRows(rows), carried, row_weights=weights).scores(tiling, capped=True)
     torch.testing.assert_close(found / found.sum(), expected / expected.sum(), rtol=1e-3, atol=1e-5)
 
 
 def test_zero_rows_have_zero_scores() -> None:
-    assert AugmentedRows(DenseRows(torch.zeros(4, D))).scores(Tiling(SECTIONS, 16), capped=True).count_nonzero() == 0
+    assert (
+        AugmentedRows(DenseRows(torch.zeros(4, D)))
+        .scores(Tiling(SECTIONS, 16), capped=True)
+        .count_nonzero()
+        == 0
+    )
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -22,7 +22,9 @@ from holdfast.sources import MicroBatches
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
-    "SGD with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-2),
+    "SGD with momentum": lambda p: torch.optim.SGD(
+        p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-2
+    ),
     "Adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "AdamW, fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
     "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
@@ -34,7 +36,9 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "Rprop": lambda p: torch.optim.Rprop(p),
     "ASGD": lambda p: torch.optim.ASGD(p),
     "Adafactor": lambda p: torch.optim.Adafactor(p),
-    "two groups": lambda p: torch.optim.SGD([{"params": p[:1], "lr": 0.2}, {"params": p[1:], "lr": 0.0}], lr=0.1),
+    "two groups": lambda p: torch.optim.SGD(
+        [{"params": p[:1], "lr": 0.2}, {"params": p[1:], "lr": 0.0}], lr=0.1
+    ),
 }
 every_optimizer = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 
@@ -48,12 +52,18 @@ def network() -> nn.Module:
 def batches(n: int) -> Iterator[tuple[Tensor, Tensor]]:
     generator = stream(0, "batches")
     for _ in range(n):
-        yield torch.randn(20, 6, generator=generator), torch.randint(0, 3, (20,), generator=generator)
+        yield (
+            torch.randn(20, 6, generator=generator),
+            torch.randint(0, 3, (20,), generator=generator),
+        )
 
 
 def step() -> RobustStep:
     return RobustStep(
-        GeometricMedian(), selector=NormSampling(fraction=0.3, tile=1), memory=RobustMemory(), generator=stream(1, "step")
+        GeometricMedian(),
+        selector=NormSampling(fraction=0.3, tile=1),
+        memory=RobustMemory(),
+        generator=stream(1, "step"),
     )
 
 
@@ -72,7 +82,11 @@ def lr_of(model: nn.Module, optimizer: Optimizer) -> float | Tensor:
 def explicit(make: Callable[..., Optimizer], n_steps: int) -> Tensor:
     """The twin: a step, an optimizer and three lines."""
     model = network()
-    optimizer, robust, source = make(list(model.parameters())), step(), MicroBatches(model, cross_entropy, n_rows=5)
+    optimizer, robust, source = (
+        make(list(model.parameters())),
+        step(),
+        MicroBatches(model, cross_entropy, n_rows=5),
+    )
     for x, y in batches(n_steps):
         optimizer.zero_grad()
         robust.backward(source(x, y), lr=lr_of(model, optimizer))
@@ -117,13 +131,17 @@ SCHEDULERS: dict[str, Callable[[Optimizer], Any]] = {
     "exponential": lambda o: lr_scheduler.ExponentialLR(o, gamma=0.9),
     "lambda with warm-up": lambda o: lr_scheduler.LambdaLR(o, lambda t: min(1.0, t / 2)),
     "sequential": lambda o: lr_scheduler.SequentialLR(
-        o, [lr_scheduler.LinearLR(o, total_iters=2), lr_scheduler.ExponentialLR(o, gamma=0.5)], milestones=[2]
+        o,
+        [lr_scheduler.LinearLR(o, total_iters=2), lr_scheduler.ExponentialLR(o, gamma=0.5)],
+        milestones=[2],
     ),
 }
 
 
 @pytest.mark.parametrize("make", SCHEDULERS.values(), ids=SCHEDULERS)
-def test_schedulers_take_it_and_the_memory_follows_the_rate(make: Callable[[Optimizer], Any]) -> None:
+def test_schedulers_take_it_and_the_memory_follows_the_rate(
+    make: Callable[[Optimizer], Any],
+) -> None:
     found = []
     for wrapped in (True, False):
         model = network()
@@ -166,7 +184,9 @@ def test_gradients_can_be_clipped_between_backward_and_step() -> None:
 def test_weight_decay_is_outside_the_aggregation() -> None:
     """Rows of zeros move nothing but what decay moves."""
     model = network()
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5), RobustStep(GeometricMedian()))
+    optimizer = RobustOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5), RobustStep(GeometricMedian())
+    )
     before = parameters_of(model)
     source = MicroBatches(model, lambda output, _: 0.0 * output.sum(), n_rows=5)
     optimizer.step(source(*next(batches(1))))
@@ -175,7 +195,9 @@ def test_weight_decay_is_outside_the_aggregation() -> None:
 
 def test_rules_get_what_they_need_of_the_call() -> None:
     model = network()
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), RobustStep(CenteredClipping(radius=0.1)))
+    optimizer = RobustOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), RobustStep(CenteredClipping(radius=0.1))
+    )
     source = MicroBatches(model, cross_entropy, n_rows=5)
     x, y = next(batches(1))
     optimizer.step(source(x, y), reference=torch.zeros(source.layout.d))
@@ -203,10 +225,16 @@ def test_hooks_groups_and_state_are_those_of_the_optimizer_inside() -> None:
     assert repr(optimizer).startswith("RobustOptimizer(SGD")
 
 
-def scaled(overflow: bool, fused: bool = False) -> tuple[nn.Module, RobustOptimizer, torch.amp.GradScaler, MicroBatches]:
+def scaled(
+    overflow: bool, fused: bool = False
+) -> tuple[nn.Module, RobustOptimizer, torch.amp.GradScaler, MicroBatches]:
     model = network()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120 if overflow else 2.0**8)
-    inner = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True) if fused else torch.optim.SGD(model.parameters(), lr=0.1)
+    inner = (
+        torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+        if fused
+        else torch.optim.SGD(model.parameters(), lr=0.1)
+    )
     optimizer = RobustOptimizer(inner, step())
     return model, optimizer, scaler, MicroBatches(model, cross_entropy, n_rows=5, scaler=scaler)
 
@@ -215,8 +243,15 @@ def scaled(overflow: bool, fused: bool = False) -> tuple[nn.Module, RobustOptimi
 def test_a_gradient_scaler_changes_nothing_without_overflow(fused: bool) -> None:
     model, optimizer, scaler, source = scaled(overflow=False, fused=fused)
     twin = network()
-    inner = torch.optim.AdamW(twin.parameters(), lr=0.1, fused=True) if fused else torch.optim.SGD(twin.parameters(), lr=0.1)
-    plain, plain_source = RobustOptimizer(inner, step()), MicroBatches(twin, cross_entropy, n_rows=5)
+    inner = (
+        torch.optim.AdamW(twin.parameters(), lr=0.1, fused=True)
+        if fused
+        else torch.optim.SGD(twin.parameters(), lr=0.1)
+    )
+    plain, plain_source = (
+        RobustOptimizer(inner, step()),
+        MicroBatches(twin, cross_entropy, n_rows=5),
+    )
     for x, y in batches(3):
         optimizer.zero_grad()
         optimizer.backward(source(x, y), scaler=scaler)
@@ -263,7 +298,9 @@ def test_without_a_scaler_rows_that_are_not_finite_are_an_error_and_change_nothi
     model = network()
     optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), step())
     before = parameters_of(model)
-    rows = MicroBatches(model, cross_entropy, n_rows=5).layout.rows(torch.full((5, before.numel()), torch.nan))
+    rows = MicroBatches(model, cross_entropy, n_rows=5).layout.rows(
+        torch.full((5, before.numel()), torch.nan)
+    )
     with pytest.raises(NonFiniteRowsError, match="finite in at least half of the rows, got 5 of 5"):
         optimizer.step(rows)
     assert torch.equal(parameters_of(model), before)
@@ -281,7 +318,9 @@ def test_a_failed_load_changes_nothing() -> None:
     with pytest.raises(ValueError, match="parameter group"):
         optimizer.load_state_dict(broken)
     assert optimizer.robust_step.n_steps == 1
-    assert torch.equal(optimizer.state_dict()["robust_step"]["memory"], before["robust_step"]["memory"])
+    assert torch.equal(
+        optimizer.state_dict()["robust_step"]["memory"], before["robust_step"]["memory"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -358,7 +397,10 @@ def test_a_plain_gradient_is_not_taken_for_a_robust_one() -> None:
         return loss.item()
 
     for given in (None, closure):
-        with pytest.raises(ValueError, match=r"`rows` must be given to `step`, or to `backward` before it: a plain gradient"):
+        with pytest.raises(
+            ValueError,
+            match=r"`rows` must be given to `step`, or to `backward` before it: a plain gradient",
+        ):
             optimizer.step(closure=given)
     assert torch.equal(parameters_of(model), before)
     optimizer.step(MicroBatches(model, cross_entropy, n_rows=5)(x, y), closure)
@@ -376,7 +418,9 @@ def test_groups_can_be_replaced() -> None:
 
 
 def test_lbfgs_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`optimizer` must be one whose step needs no closure, .* got LBFGS\."):
+    with pytest.raises(
+        ValueError, match=r"`optimizer` must be one whose step needs no closure, .* got LBFGS\."
+    ):
         RobustOptimizer(torch.optim.LBFGS(network().parameters()), step())
 
 
@@ -386,5 +430,8 @@ def test_a_random_rule_needs_a_generator_in_robust_backward() -> None:
     with pytest.raises(ValueError, match=r"`generator` must be given to Bucketing"):
         robust_backward(model, cross_entropy, x, y, aggregator=rule)
     generator = stream(0, "buckets")
-    found = [robust_backward(model, cross_entropy, x, y, aggregator=rule, generator=generator).direction for _ in range(2)]
+    found = [
+        robust_backward(model, cross_entropy, x, y, aggregator=rule, generator=generator).direction
+        for _ in range(2)
+    ]
     assert not torch.equal(found[0], found[1])

@@ -28,7 +28,10 @@ def column_means(honest: Tensor) -> list[float]:
 def column_deviations(honest: Tensor) -> list[float]:
     columns = honest.double().T.tolist()
     means = column_means(honest)
-    squares = [math.fsum((x - mean) ** 2 for x in column) for column, mean in zip(columns, means, strict=True)]
+    squares = [
+        math.fsum((x - mean) ** 2 for x in column)
+        for column, mean in zip(columns, means, strict=True)
+    ]
     return [math.sqrt(square / (len(honest) - 1)) for square in squares]
 
 
@@ -46,13 +49,19 @@ def perturbation(honest: Tensor, direction: str) -> Tensor:
     mean = torch.tensor(column_means(honest), dtype=torch.float64)
     if direction == "unit":
         return mean / float(mean.norm())
-    return mean.sign() if direction == "sign" else torch.tensor(column_deviations(honest), dtype=torch.float64)
+    return (
+        mean.sign()
+        if direction == "sign"
+        else torch.tensor(column_deviations(honest), dtype=torch.float64)
+    )
 
 
 def min_max(honest: Tensor, direction: str) -> Tensor:
     points = list(honest.double())
     bound = max(float((a - b).norm()) for a in points for b in points)
-    return _farthest(honest, direction, lambda bad: max(float((bad - row).norm()) for row in points) <= bound)
+    return _farthest(
+        honest, direction, lambda bad: max(float((bad - row).norm()) for row in points) <= bound
+    )
 
 
 def min_sum(honest: Tensor, direction: str) -> Tensor:
@@ -67,7 +76,10 @@ def min_sum(honest: Tensor, direction: str) -> Tensor:
 
 def _farthest(honest: Tensor, direction: str, is_allowed: Callable[[Tensor], bool]) -> Tensor:
     """The mean minus gamma p, with the largest gamma that is allowed, by doubling and bisection."""
-    mean, p = torch.tensor(column_means(honest), dtype=torch.float64), perturbation(honest, direction)
+    mean, p = (
+        torch.tensor(column_means(honest), dtype=torch.float64),
+        perturbation(honest, direction),
+    )
     low, high = 0.0, 1.0
     while is_allowed(mean - high * p):
         high *= 2
@@ -129,7 +141,9 @@ def blur(image: Tensor, sigma: float) -> Tensor:
 
     def kernel(length: int) -> list[tuple[int, float]]:
         radius = min(math.ceil(3 * sigma), length - 1)
-        return [(step, math.exp(-(step**2) / (2 * sigma**2))) for step in range(-radius, radius + 1)]
+        return [
+            (step, math.exp(-(step**2) / (2 * sigma**2))) for step in range(-radius, radius + 1)
+        ]
 
     def mirrored(place: int, length: int) -> int:
         place = abs(place)

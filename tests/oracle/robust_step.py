@@ -15,7 +15,9 @@ def augmented(rows: Tensor, memory: Tensor | None, lr: float) -> Tensor:
     return rows.double() if memory is None else rows.double() + memory.double() / lr
 
 
-def next_memory(kind: str, rows: Tensor, memory: Tensor | None, lr: float, columns: Tensor, weights: Tensor) -> Tensor:
+def next_memory(
+    kind: str, rows: Tensor, memory: Tensor | None, lr: float, columns: Tensor, weights: Tensor
+) -> Tensor:
     """What each memory keeps, by its definition."""
     a = augmented(rows, memory, lr)
     kept = {"robust": lambda: weights @ a, "mean": lambda: a.mean(0), "row": lambda: a}[kind]()

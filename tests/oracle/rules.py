@@ -10,7 +10,9 @@ def krum_scores(rows: Tensor, n_bad: int) -> list[float]:
     points = [row.double() for row in rows]
     scores = []
     for i, row in enumerate(points):
-        others = sorted(float((row - other).square().sum()) for j, other in enumerate(points) if j != i)
+        others = sorted(
+            float((row - other).square().sum()) for j, other in enumerate(points) if j != i
+        )
         scores.append(sum(others[: len(points) - n_bad - 2]))
     return scores
 
@@ -28,7 +30,10 @@ def multi_krum(rows: Tensor, n_bad: int, n_selected: int) -> Tensor:
 def bulyan(rows: Tensor, n_bad: int) -> Tensor:
     left, chosen = list(range(len(rows))), []
     for _ in range(len(rows) - 2 * n_bad):
-        squares = {i: sorted(float((rows[i] - rows[j]).double().square().sum()) for j in left if j != i) for i in left}
+        squares = {
+            i: sorted(float((rows[i] - rows[j]).double().square().sum()) for j in left if j != i)
+            for i in left
+        }
         scores = {i: sum(squares[i][: max(1, len(left) - n_bad - 2)]) for i in left}
         # Mutual nearest neighbours tie; the one nearest to all is taken.
         tied = [i for i in left if scores[i] <= min(scores.values()) * (1 + 1e-12)]
@@ -53,7 +58,9 @@ def minimum_diameter(rows: Tensor, n_bad: int) -> Tensor:
     points = rows.double()
 
     def extent(members: tuple[int, ...]) -> tuple[float, float]:
-        squares = [float((points[i] - points[j]).square().sum()) for i, j in combinations(members, 2)]
+        squares = [
+            float((points[i] - points[j]).square().sum()) for i, j in combinations(members, 2)
+        ]
         return max(squares, default=0.0), sum(squares)
 
     best = min(combinations(range(len(points)), len(points) - n_bad), key=extent)
@@ -64,7 +71,9 @@ def centered_clipping(rows: Tensor, radius: float, n_steps: int, start: Tensor) 
     v = start.double()
     for _ in range(n_steps):
         differences = rows.double() - v
-        v = v + (differences * (radius / differences.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
+        v = v + (differences * (radius / differences.norm(dim=1, keepdim=True)).clamp(max=1)).mean(
+            0
+        )
     return v
 
 
@@ -99,7 +108,12 @@ def covariance_filter(rows: Tensor, n_bad: int) -> Tensor:
 
 def nearest_neighbor_mixing(rows: Tensor, n_bad: int) -> Tensor:
     points = rows.double()
-    return torch.stack([points[(points - row).norm(dim=1).argsort()[: len(rows) - n_bad]].mean(0) for row in points])
+    return torch.stack(
+        [
+            points[(points - row).norm(dim=1).argsort()[: len(rows) - n_bad]].mean(0)
+            for row in points
+        ]
+    )
 
 
 def norm_clipping(rows: Tensor, radius: float) -> Tensor:

@@ -107,7 +107,9 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def largest(step: RobustStep, attack: Attack | None, n_bad: int, n_steps: int) -> tuple[float, float]:
+def largest(
+    step: RobustStep, attack: Attack | None, n_bad: int, n_steps: int
+) -> tuple[float, float]:
     """The largest norm of a direction, and of what is carried in units of gradients."""
     lr, direction, carried = 0.1, 0.0, torch.zeros(D)
     worst = 0.0
@@ -128,8 +130,12 @@ FORMS: dict[str, Callable[[], RobustStep]] = {
     "columns": lambda: bgmd(fraction=0.1, tile=1),
     "few tiles": lambda: bgmd(fraction=0.03, tile=16),
     "covariance filter": lambda: bgmd(fraction=0.1, tile=4, aggregator=CovarianceFilter()),
-    "uniform": lambda: RobustStep(GeometricMedian(), selector=Uniform(fraction=0.1, tile=4), memory=RobustMemory()),
-    "one tile": lambda: RobustStep(GeometricMedian(), selector=NormSampling(count=1, tile=4), memory=RobustMemory()),
+    "uniform": lambda: RobustStep(
+        GeometricMedian(), selector=Uniform(fraction=0.1, tile=4), memory=RobustMemory()
+    ),
+    "one tile": lambda: RobustStep(
+        GeometricMedian(), selector=NormSampling(count=1, tile=4), memory=RobustMemory()
+    ),
 }
 
 
@@ -142,13 +148,18 @@ def largest_when_clean(form: str) -> tuple[float, float]:
 @pytest.mark.parametrize("n_bad", [1, 7])
 def test_the_robust_memory_holds(attack: str, n_bad: int) -> None:
     """One or 7 bad rows of 15, any size: no more than fifteen times what clean rows leave, for two hundred steps."""
-    attacked, clean = largest(FORMS["tiles"](), ATTACKS[attack], n_bad, 200), largest_when_clean("tiles")
+    attacked, clean = (
+        largest(FORMS["tiles"](), ATTACKS[attack], n_bad, 200),
+        largest_when_clean("tiles"),
+    )
     assert attacked[0] < 15 * clean[0]
     assert attacked[1] < 15 * clean[1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", ["hidden 1", "hidden 1e30", "strong hijack 1e30", "lone 1e6", "cancelling", "feeding"])
+@pytest.mark.parametrize(
+    "attack", ["hidden 1", "hidden 1e30", "strong hijack 1e30", "lone 1e6", "cancelling", "feeding"]
+)
 @pytest.mark.parametrize("form", list(FORMS)[1:])
 def test_the_robust_memory_holds_in_every_form(attack: str, form: str) -> None:
     """6 bad rows of 15 against other blocks, another rule and another selector."""
@@ -175,7 +186,9 @@ def test_one_row_breaks_the_papers_memory(size: float) -> None:
 @pytest.mark.parametrize("n_bad", [1, 8])
 @pytest.mark.parametrize("rest", [1e-9, 1e-20, 0.0])
 @pytest.mark.parametrize("spread", [0.0, 1e-3, 0.1])
-def test_rows_that_hardly_show_in_the_sketch(dtype: torch.dtype, n_bad: int, rest: float, spread: float) -> None:
+def test_rows_that_hardly_show_in_the_sketch(
+    dtype: torch.dtype, n_bad: int, rest: float, spread: float
+) -> None:
     """All that bad rows hold is in a column each; what else is drawn of them is next to nothing, to be scaled up by 1e34."""
     rows = (1 + spread * gaussian(20, 200, dtype=torch.float64)).to(dtype)
     rows[:n_bad] = rest * gaussian(n_bad, 200, seed=1, dtype=dtype)
@@ -196,7 +209,9 @@ def test_weights_of_rows_bound_what_a_row_can_do() -> None:
             rows = 1 + 0.1 * gaussian(9, 40, seed=t)
             rows[4:] = 0.0
             rows[4:, :4] = 1e15
-            norms.append(step(rows, lr=1.0, row_weights=torch.tensor([1.0] * 4 + [light] * 5)).memory_norm)
+            norms.append(
+                step(rows, lr=1.0, row_weights=torch.tensor([1.0] * 4 + [light] * 5)).memory_norm
+            )
         assert max(norms[60:]) < 2 * max(norms[:60]) < 500
 
 
@@ -224,6 +239,8 @@ def test_a_cap_by_parts_of_the_rows_would_not_do() -> None:
     lengths = rows[:, dead].norm(dim=1)
     by_parts = rows[:, dead] * (lengths.median() / lengths).nan_to_num(1.0).clamp(max=1.0)[:, None]
     assert by_parts.count_nonzero() == 0
-    step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.1, tile=1), memory=RobustMemory())
+    step = RobustStep(
+        GeometricMedian(), selector=NormSampling(fraction=0.1, tile=1), memory=RobustMemory()
+    )
     drawn = [step(rows, lr=0.0).block.columns for _ in range(50)]
     assert sum(int((columns < D // 5).sum()) for columns in drawn) > 50

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import Layout, RobustStep, bgmd, preset
-from holdfast.aggregators import Aggregator, CoordinateMedian, GeometricMedian, GramAggregator, Krum, Mean
+from holdfast.aggregators import (
+    Aggregator,
+    CoordinateMedian,
+    GeometricMedian,
+    GramAggregator,
+    Krum,
+    Mean,
+)
 from holdfast.errors import NonFiniteMemoryError, UnknownNameError
 from holdfast.memory import MeanMemory, Memory, NoMemory, RobustMemory, RowMemory, memories
 from holdfast.robust_step import presets
@@ -37,18 +44,28 @@ MEMORIES: list[Memory] = [
     RobustMemory(units="gradient"),
     MeanMemory(units="gradient"),
 ]
-PAIRS = [(s, m) for s in SELECTORS for m in MEMORIES if s.reaches_every_column or not m.follows_weights]
+PAIRS = [
+    (s, m) for s in SELECTORS for m in MEMORIES if s.reaches_every_column or not m.follows_weights
+]
 every_pair = pytest.mark.parametrize(("selector", "memory"), PAIRS, ids=lambda value: repr(value))
 
 
-def steps(step: RobustStep, n_steps: int = 6, lr: float | Tensor = 0.1, dtype: torch.dtype = torch.float64) -> list[Any]:
+def steps(
+    step: RobustStep, n_steps: int = 6, lr: float | Tensor = 0.1, dtype: torch.dtype = torch.float64
+) -> list[Any]:
     return [step(gaussian(N, D, seed, dtype), lr=lr) for seed in range(n_steps)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("selector", [Everything(), NormSampling(fraction=1.0, tile=16)], ids=["everything", "a block of all"])
+@pytest.mark.parametrize(
+    "selector",
+    [Everything(), NormSampling(fraction=1.0, tile=16)],
+    ids=["everything", "a block of all"],
+)
 @pytest.mark.parametrize("memory", [NoMemory(), RobustMemory(), MeanMemory()], ids=repr)
-def test_with_everything_the_step_is_the_rule(case: Case, selector: Selector, memory: Memory) -> None:
+def test_with_everything_the_step_is_the_rule(
+    case: Case, selector: Selector, memory: Memory
+) -> None:
     rows = case.rows(N, 23)
     extras = case.extras(rows)
     generator = extras.pop("generator", None)
@@ -70,8 +87,12 @@ def test_with_everything_the_step_is_the_rule(case: Case, selector: Selector, me
 
 @every_pair
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_the_direction_is_zero_off_the_block(selector: Selector, memory: Memory, dtype: torch.dtype) -> None:
-    for result in steps(RobustStep(GeometricMedian(), selector=selector, memory=memory), dtype=dtype):
+def test_the_direction_is_zero_off_the_block(
+    selector: Selector, memory: Memory, dtype: torch.dtype
+) -> None:
+    for result in steps(
+        RobustStep(GeometricMedian(), selector=selector, memory=memory), dtype=dtype
+    ):
         assert result.direction.dtype == dtype
         assert oracle.remainder(result.direction, result.block.columns).count_nonzero() == 0
         assert result.direction.count_nonzero() > 0
@@ -81,8 +102,12 @@ def test_the_direction_is_zero_off_the_block(selector: Selector, memory: Memory,
 
 
 @every_pair
-@pytest.mark.parametrize("rates", [[0.1] * 6, [0.1, 0.1, 0.5, 0.01, 1e-6, 2.0]], ids=["constant", "changing"])
-def test_each_memory_keeps_what_its_definition_says(selector: Selector, memory: Memory, rates: list[float]) -> None:
+@pytest.mark.parametrize(
+    "rates", [[0.1] * 6, [0.1, 0.1, 0.5, 0.01, 1e-6, 2.0]], ids=["constant", "changing"]
+)
+def test_each_memory_keeps_what_its_definition_says(
+    selector: Selector, memory: Memory, rates: list[float]
+) -> None:
     step = RobustStep(GeometricMedian(), selector=selector, memory=memory)
     before = None
     for seed, lr in enumerate(rates):
@@ -97,10 +122,14 @@ def test_each_memory_keeps_what_its_definition_says(selector: Selector, memory: 
             assert result.block.is_whole
             kept = torch.zeros(D, dtype=torch.float64)
         rate = lr if memory.needs_lr else 1.0
-        expected = oracle.next_memory(memory.name, rows, before, rate, result.block.columns, result.weights)
+        expected = oracle.next_memory(
+            memory.name, rows, before, rate, result.block.columns, result.weights
+        )
         torch.testing.assert_close(kept, expected, rtol=1e-9, atol=1e-12)
         assert result.memory_norm == pytest.approx(float(expected.norm()))
-        if memory.follows_weights:  # what is sent and what is kept are together the weighted sum of the augmented rows
+        if (
+            memory.follows_weights
+        ):  # what is sent and what is kept are together the weighted sum of the augmented rows
             total = rate * (result.weights @ oracle.augmented(rows, before, rate))
             torch.testing.assert_close(rate * result.direction + kept, total, rtol=1e-9, atol=1e-12)
         before = kept
@@ -109,7 +138,9 @@ def test_each_memory_keeps_what_its_definition_says(selector: Selector, memory: 
 @every_pair
 def test_a_resumed_step_goes_on_bit_for_bit(selector: Selector, memory: Memory) -> None:
     def make() -> RobustStep:
-        return RobustStep(GeometricMedian(), selector=selector, memory=memory, generator=stream(5, "step"))
+        return RobustStep(
+            GeometricMedian(), selector=selector, memory=memory, generator=stream(5, "step")
+        )
 
     whole = make()
     expected = [whole(gaussian(N, D, seed), lr=0.1 + 0.01 * seed).direction for seed in range(8)]
@@ -192,15 +223,21 @@ def test_a_step_that_fails_did_not_happen(selector: Selector, memory: Memory) ->
 @pytest.mark.parametrize("memory", [MeanMemory(), RobustMemory()], ids=repr)
 def test_warm_up_keeps_the_memory(memory: Memory) -> None:
     """At a learning rate of zero the rows are aggregated alone, and what was owed is still owed."""
-    step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.2, tile=16), memory=memory)
+    step = RobustStep(
+        GeometricMedian(), selector=NormSampling(fraction=0.2, tile=16), memory=memory
+    )
     steps(step, 3)
     before = step.state_dict()["memory"]
     rows = gaussian(N, D, 9, torch.float64)
     result = step(rows, lr=0.0)
     assert result.weights is not None
     assert step.state_dict()["memory"].equal(before)
-    torch.testing.assert_close(result.direction[result.block.columns], (result.weights @ rows)[result.block.columns])
-    step(rows, lr=1e-300)  # so small that what is owed could not be told as a gradient: counts as zero
+    torch.testing.assert_close(
+        result.direction[result.block.columns], (result.weights @ rows)[result.block.columns]
+    )
+    step(
+        rows, lr=1e-300
+    )  # so small that what is owed could not be told as a gradient: counts as zero
     assert step.state_dict()["memory"].equal(before)
     assert step.n_steps == 5
 
@@ -210,7 +247,9 @@ def test_every_column_may_have_its_own_rate(memory: Memory) -> None:
     """Equal rates are the number; where the rate is zero, the memory stays as it is."""
 
     def make() -> RobustStep:
-        return RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.3, tile=16), memory=memory)
+        return RobustStep(
+            GeometricMedian(), selector=NormSampling(fraction=0.3, tile=16), memory=memory
+        )
 
     single, many = make(), make()
     for seed in range(4):
@@ -251,7 +290,9 @@ def test_a_direction_that_does_not_fit_the_dtype_stops_the_step() -> None:
     rows = gaussian(9, 40, dtype=torch.float16)
     step(rows, lr=1.0)
     before = step.state_dict()["memory"]
-    with pytest.raises(NonFiniteMemoryError, match=r"^`direction` must fit torch.float16, got entries up to"):
+    with pytest.raises(
+        NonFiniteMemoryError, match=r"^`direction` must fit torch.float16, got entries up to"
+    ):
         step(rows, lr=1e-6)
     assert step.state_dict()["memory"].equal(before)
 
@@ -275,13 +316,23 @@ def test_what_is_owed_does_not_depend_on_later_rates() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("memory", [NoMemory(), MeanMemory(), RobustMemory(), RowMemory()], ids=repr)
+@pytest.mark.parametrize(
+    "memory", [NoMemory(), MeanMemory(), RobustMemory(), RowMemory()], ids=repr
+)
 def test_every_rule_works_in_a_block(case: Case, memory: Memory) -> None:
     step = RobustStep(case.rule, selector=NormSampling(fraction=0.3, tile=4), memory=memory)
     for seed in range(4):
         rows = case.rows(N, 60, seed)
-        rows[2] = float("nan") if case.rule.n_resisted(N) >= 1 and "majority" not in case.text else rows[2]
-        extras = {key: value for key, value in case.extras(torch.nan_to_num(rows)).items() if key != "generator"}
+        rows[2] = (
+            float("nan")
+            if case.rule.n_resisted(N) >= 1 and "majority" not in case.text
+            else rows[2]
+        )
+        extras = {
+            key: value
+            for key, value in case.extras(torch.nan_to_num(rows)).items()
+            if key != "generator"
+        }
         result = step(rows, lr=0.1, **extras)
         assert bool(torch.isfinite(result.direction).all())
         assert result.direction.count_nonzero() > 0
@@ -290,7 +341,9 @@ def test_every_rule_works_in_a_block(case: Case, memory: Memory) -> None:
 
 
 def test_a_coordinate_rule_moves_the_block_and_weights_keep_the_rest() -> None:
-    step = RobustStep(CoordinateMedian(), selector=NormSampling(fraction=0.25, tile=8), memory=RobustMemory())
+    step = RobustStep(
+        CoordinateMedian(), selector=NormSampling(fraction=0.25, tile=8), memory=RobustMemory()
+    )
     rows = gaussian(N, D, dtype=torch.float64)
     result = step(rows, lr=0.5)
     columns = result.block.columns
@@ -305,18 +358,25 @@ def test_a_coordinate_rule_moves_the_block_and_weights_keep_the_rest() -> None:
 def test_lists_of_parameters_equal_a_matrix_with_their_layout() -> None:
     layout = Layout(nn.Sequential(nn.Linear(9, 20), nn.Linear(20, 2)))
     for selector in (NormSampling(fraction=0.2, tile=16), NormSampling(count=2, tile="parameter")):
-        both = [RobustStep(GeometricMedian(), selector=selector, memory=RobustMemory()) for _ in range(2)]
+        both = [
+            RobustStep(GeometricMedian(), selector=selector, memory=RobustMemory())
+            for _ in range(2)
+        ]
         for seed in range(4):
             rows = gaussian(N, layout.d, seed)
             listed = [
                 part.reshape(N, *shape)
-                for part, shape in zip(torch.split(rows, list(layout.sizes), 1), layout.shapes, strict=True)
+                for part, shape in zip(
+                    torch.split(rows, list(layout.sizes), 1), layout.shapes, strict=True
+                )
             ]
             a, b = both[0](layout.rows(rows), lr=0.1), both[1](listed, lr=0.1)
             assert a.block.columns.equal(b.block.columns)
             torch.testing.assert_close(a.direction, b.direction, rtol=1e-4, atol=1e-5)
     chosen = a.block.columns
-    for start, stop in zip((0, 180, 200, 240), (180, 200, 240, 242), strict=True):  # whole parameters or nothing
+    for start, stop in zip(
+        (0, 180, 200, 240), (180, 200, 240, 242), strict=True
+    ):  # whole parameters or nothing
         inside = int(((chosen >= start) & (chosen < stop)).sum())
         assert inside in (0, stop - start)
 
@@ -336,7 +396,9 @@ def test_bad_rows_of_any_kind_are_survived(kind: str) -> None:
 
 @pytest.mark.parametrize("memory", MEMORIES, ids=repr)
 @pytest.mark.parametrize("rule", [GeometricMedian(), CoordinateMedian(), Mean()], ids=repr)
-def test_a_row_that_is_not_finite_off_the_block_is_rejected(memory: Memory, rule: Aggregator) -> None:
+def test_a_row_that_is_not_finite_off_the_block_is_rejected(
+    memory: Memory, rule: Aggregator
+) -> None:
     step = RobustStep(rule, selector=NormSampling(count=2, tile=1), memory=memory)
     for seed in range(4):
         rows = gaussian(N, D, seed)
@@ -348,11 +410,15 @@ def test_a_row_that_is_not_finite_off_the_block_is_rejected(memory: Memory, rule
 
 
 def test_the_mean_of_rows_counts_them_by_weight() -> None:
-    step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.2, tile=1), memory=MeanMemory())
+    step = RobustStep(
+        GeometricMedian(), selector=NormSampling(fraction=0.2, tile=1), memory=MeanMemory()
+    )
     rows = gaussian(4, 50, dtype=torch.float64)
     weights = torch.tensor([0.0, 1.0, 2.0, 1.0], dtype=torch.float64)
     result = step(rows, lr=1.0, row_weights=weights)
-    torch.testing.assert_close(step.state_dict()["memory"], oracle.remainder(weights / 4 @ rows, result.block.columns))
+    torch.testing.assert_close(
+        step.state_dict()["memory"], oracle.remainder(weights / 4 @ rows, result.block.columns)
+    )
 
 
 def test_row_weights_reach_the_rule() -> None:
@@ -366,13 +432,17 @@ def test_a_memory_that_overflows_stops_the_step() -> None:
     step = preset("bgmd-paper(fraction=0.2)")
     rows = gaussian(N, D)
     rows[0] = 3e38
-    with pytest.raises(NonFiniteMemoryError, match=r"^`memory` must stay finite, got a norm of inf in MeanMemory"):
+    with pytest.raises(
+        NonFiniteMemoryError, match=r"^`memory` must stay finite, got a norm of inf in MeanMemory"
+    ):
         step(rows, lr=1e3)
     assert step.state_dict()["memory"] is None
 
 
 def test_residuals_of_rows_survive_a_lost_row() -> None:
-    step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.2, tile=8), memory=RowMemory())
+    step = RobustStep(
+        GeometricMedian(), selector=NormSampling(fraction=0.2, tile=8), memory=RowMemory()
+    )
     steps(step, 2)
     before = step.state_dict()["memory"]
     rows = gaussian(N, D, 9, torch.float64)
@@ -387,11 +457,19 @@ def test_presets_by_name() -> None:
     assert list(presets) == ["bgmd", "bgmd-paper", "bgmd-published"]
     ours, paper, published = (preset(f"{name}(fraction=0.05)") for name in presets)
     assert (ours.selector, ours.memory) == (NormSampling(fraction=0.05), RobustMemory())
-    assert (paper.selector, paper.memory) == (NormSampling(fraction=0.05, tile=1, capped=False), MeanMemory())
-    assert (published.selector, published.memory) == (TopNorm(fraction=0.05, tile=1, capped=False), RowMemory())
+    assert (paper.selector, paper.memory) == (
+        NormSampling(fraction=0.05, tile=1, capped=False),
+        MeanMemory(),
+    )
+    assert (published.selector, published.memory) == (
+        TopNorm(fraction=0.05, tile=1, capped=False),
+        RowMemory(),
+    )
     assert {type(step.aggregator) for step in (ours, paper, published)} == {GeometricMedian}
     assert preset("bgmd").selector == NormSampling(fraction=0.1)
-    assert repr(bgmd(aggregator=Krum(n_bad=2))).startswith("RobustStep(Krum(n_bad=2), selector=NormSampling(fraction=0.1")
+    assert repr(bgmd(aggregator=Krum(n_bad=2))).startswith(
+        "RobustStep(Krum(n_bad=2), selector=NormSampling(fraction=0.1"
+    )
     for memory in MEMORIES:
         assert memories.from_json(memories.to_json(memory)) == memory
 
@@ -403,9 +481,13 @@ def test_bad_names_of_presets() -> None:
     ):
         preset("bgmf")
     assert preset("bgmd(aggregator='krum(n_bad=2)')").aggregator == Krum(n_bad=2)
-    with pytest.raises(ValueError, match=r"^`bgmd` must be given fraction, tile, units, aggregator, got 'k'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`bgmd` must be given fraction, tile, units, aggregator, got 'k'\.$"
+    ):
         preset("bgmd(k=3)")
-    with pytest.raises(ValueError, match=r"^`preset` must have the form 'name\(argument=value\)', got 5\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`preset` must have the form 'name\(argument=value\)', got 5\.$"
+    ):
         preset(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^`fraction` must be in \(0, 1\], got 2\.$"):
         preset("bgmd(fraction=2)")
@@ -413,8 +495,15 @@ def test_bad_names_of_presets() -> None:
 
 def test_bad_tensors_of_a_state() -> None:
     step, good = bgmd(), bgmd().state_dict()
-    for memory in (torch.zeros(8).to_sparse(), torch.zeros(8, device="meta"), torch.zeros(8, dtype=torch.int64)):
-        with pytest.raises(ValueError, match=r"^`state\['memory'\]` must be None or a tensor \[d\] for RobustMemory"):
+    for memory in (
+        torch.zeros(8).to_sparse(),
+        torch.zeros(8, device="meta"),
+        torch.zeros(8, dtype=torch.int64),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=r"^`state\['memory'\]` must be None or a tensor \[d\] for RobustMemory",
+        ):
             step.load_state_dict(good | {"memory": memory})
 
 
@@ -436,7 +525,9 @@ BAD_STEPS: list[tuple[Callable[[], Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("attempt", "message"), BAD_STEPS, ids=[message for _, message in BAD_STEPS])
+@pytest.mark.parametrize(
+    ("attempt", "message"), BAD_STEPS, ids=[message for _, message in BAD_STEPS]
+)
 def test_bad_arguments_are_named(attempt: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match="must") as caught:
         attempt()
@@ -448,11 +539,15 @@ def test_rows_of_another_shape_are_refused(memory: Memory) -> None:
     step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.5), memory=memory)
     step(gaussian(5, 8), lr=0.1)
     with pytest.raises(
-        ValueError, match=r"^`rows` must have the (rows and )?columns of the memory, \((5, )?8,?\), got \((5, )?9,?\)\.$"
+        ValueError,
+        match=r"^`rows` must have the (rows and )?columns of the memory, \((5, )?8,?\), got \((5, )?9,?\)\.$",
     ):
         step(gaussian(5, 9), lr=0.1)
     if isinstance(memory, RowMemory):
-        with pytest.raises(ValueError, match=r"^`rows` must have the rows and columns of the memory, \(5, 8\), got \(4, 8\)\.$"):
+        with pytest.raises(
+            ValueError,
+            match=r"^`rows` must have the rows and columns of the memory, \(5, 8\), got \(4, 8\)\.$",
+        ):
             step(gaussian(4, 8), lr=0.1)
 
 
@@ -479,5 +574,7 @@ def test_states_that_do_not_fit_are_refused() -> None:
     assert after["memory"].equal(good["memory"])
     assert after["generator"].equal(good["generator"])
     assert after["n_steps"] == 1
-    with pytest.raises(ValueError, match=r"must be None for NoMemory\(\), got torch.float32 of shape \(8,\)"):
+    with pytest.raises(
+        ValueError, match=r"must be None for NoMemory\(\), got torch.float32 of shape \(8,\)"
+    ):
         RobustStep(Mean()).load_state_dict(good)

@@ -25,11 +25,15 @@ def columns_of_many_sizes(n: int = N, d: int = D, seed: int = 0) -> Tensor:
 
 def drawn(augmented: AugmentedRows, selector: NormSampling | Uniform, seed: int) -> Block:
     tiling = selector.tiling(augmented.rows.sections)
-    return selector.select(tiling, augmented.scores(tiling, capped=True), step=0, generator=stream(seed, "block"))
+    return selector.select(
+        tiling, augmented.scores(tiling, capped=True), step=0, generator=stream(seed, "block")
+    )
 
 
 @pytest.mark.parametrize(
-    "selector", [NormSampling(count=8, tile=10), NormSampling(count=60, tile=1), Uniform(count=10, tile=10)], ids=repr
+    "selector",
+    [NormSampling(count=8, tile=10), NormSampling(count=60, tile=1), Uniform(count=10, tile=10)],
+    ids=repr,
 )
 def test_the_importance_weighted_gram_matrix_is_unbiased(selector: NormSampling | Uniform) -> None:
     """The mean over 800 draws is within four and a half standard errors of the Gram matrix, in every entry."""
@@ -39,7 +43,9 @@ def test_the_importance_weighted_gram_matrix_is_unbiased(selector: NormSampling 
     scores, generator = augmented.scores(tiling, capped=True), stream(0, "unbiased")
     estimates = []
     for _ in range(800):
-        sketch = importance_weighted(rows, selector.select(tiling, scores, step=0, generator=generator))
+        sketch = importance_weighted(
+            rows, selector.select(tiling, scores, step=0, generator=generator)
+        )
         estimates.append(sketch @ sketch.T)
     found, exact = torch.stack(estimates), columns_of_many_sizes() @ columns_of_many_sizes().T
     error = found.std(0) / len(found) ** 0.5
@@ -51,8 +57,12 @@ def test_norm_sampling_estimates_better_than_uniform() -> None:
     augmented, exact = AugmentedRows(rows), columns_of_many_sizes() @ columns_of_many_sizes().T
     errors = {}
     for selector in (NormSampling(count=80, tile=1), Uniform(count=80, tile=1)):
-        sketches = [importance_weighted(rows, drawn(augmented, selector, seed)) for seed in range(50)]
-        errors[type(selector)] = sum(float((sketch @ sketch.T - exact).norm()) for sketch in sketches)
+        sketches = [
+            importance_weighted(rows, drawn(augmented, selector, seed)) for seed in range(50)
+        ]
+        errors[type(selector)] = sum(
+            float((sketch @ sketch.T - exact).norm()) for sketch in sketches
+        )
     assert errors[NormSampling] < 0.3 * errors[Uniform]
 
 
@@ -70,18 +80,30 @@ def test_lengths_are_exact_whatever_is_drawn(carries: bool, seed: int) -> None:
 
 @pytest.mark.parametrize("carries", [False, True])
 def test_a_sketch_of_everything_is_exact(carries: bool) -> None:
-    rows, carried = columns_of_many_sizes(), 5 * columns_of_many_sizes(1, seed=9)[0] if carries else None
+    rows, carried = (
+        columns_of_many_sizes(),
+        5 * columns_of_many_sizes(1, seed=9)[0] if carries else None,
+    )
     reference = gaussian(1, D, seed=4, dtype=torch.float64)[0]
     tiling = Tiling((D,), 10)
     block = Block(tiling, torch.arange(40), torch.ones(40, dtype=torch.float64))
     gram = SketchedRows(AugmentedRows(DenseRows(rows), carried), block).gram([reference])
-    formed = torch.cat([rows + (0.0 if carried is None else carried), reference[None], torch.zeros(1, D, dtype=torch.float64)])
+    formed = torch.cat(
+        [
+            rows + (0.0 if carried is None else carried),
+            reference[None],
+            torch.zeros(1, D, dtype=torch.float64),
+        ]
+    )
     torch.testing.assert_close(gram.about_origin, formed @ formed.T)
 
 
 @pytest.mark.parametrize("carries", [False, True])
 def test_the_fast_way_and_the_formed_sketch_agree(carries: bool) -> None:
-    rows, carried = columns_of_many_sizes(20), columns_of_many_sizes(1, seed=9)[0] if carries else None
+    rows, carried = (
+        columns_of_many_sizes(20),
+        columns_of_many_sizes(1, seed=9)[0] if carries else None,
+    )
     augmented = AugmentedRows(DenseRows(rows), carried)
     sketched = SketchedRows(augmented, drawn(augmented, NormSampling(fraction=0.2, tile=4), 0))
     fast, formed = sketched.gram(), sketched._points.gram()
@@ -96,7 +118,9 @@ def test_many_rows_are_swept_and_few_are_not() -> None:
     assert sketched.points is not None
     assert sketched.keep(torch.arange(50)).points is None
     swept = GeometricMedian().aggregate(sketched)
-    solved = GeometricMedian()._solve(sketched.gram(), GeometricMedian()._check(sketched, None, None, None, None))
+    solved = GeometricMedian()._solve(
+        sketched.gram(), GeometricMedian()._check(sketched, None, None, None, None)
+    )
     assert swept.weights is not None
     torch.testing.assert_close(swept.weights, solved.weights, rtol=1e-2, atol=1e-5)
     torch.testing.assert_close(swept.vector, augmented.combine(swept.weights))
@@ -129,9 +153,15 @@ def test_rows_that_agree_are_returned(carries: bool) -> None:
     augmented = AugmentedRows(DenseRows(rows), carried if carries else None)
     for seed in range(5):
         vector = (
-            GeometricMedian().aggregate(SketchedRows(augmented, drawn(augmented, NormSampling(count=3, tile=8), seed))).vector
+            GeometricMedian()
+            .aggregate(
+                SketchedRows(augmented, drawn(augmented, NormSampling(count=3, tile=8), seed))
+            )
+            .vector
         )
-        torch.testing.assert_close(vector, rows[0] + carried if carries else rows[0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            vector, rows[0] + carried if carries else rows[0], rtol=1e-5, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
@@ -148,14 +178,20 @@ def test_the_sketched_median_is_near_the_exact_one(dtype: torch.dtype) -> None:
 
 def test_the_sketched_median_takes_row_weights_and_whole_fractions() -> None:
     rows, weights = gaussian(9, 500), torch.arange(9.0)
-    found = SketchedGeometricMedian(fraction=1.0)(rows, row_weights=weights, generator=torch.Generator())
+    found = SketchedGeometricMedian(fraction=1.0)(
+        rows, row_weights=weights, generator=torch.Generator()
+    )
     torch.testing.assert_close(found, GeometricMedian()(rows, row_weights=weights))
-    part = SketchedGeometricMedian(fraction=0.5).aggregate(rows, row_weights=weights, generator=torch.Generator())
+    part = SketchedGeometricMedian(fraction=0.5).aggregate(
+        rows, row_weights=weights, generator=torch.Generator()
+    )
     assert part.weights is not None
     assert float(part.weights[0]) == 0.0
 
 
-@pytest.mark.parametrize("bad", [{"fraction": 0.0}, {"tolerance": -1.0}, {"tile": "layer"}], ids=str)
+@pytest.mark.parametrize(
+    "bad", [{"fraction": 0.0}, {"tolerance": -1.0}, {"tile": "layer"}], ids=str
+)
 def test_bad_arguments_of_the_sketched_median(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"^`\w+` must .*, got"):
         SketchedGeometricMedian(**bad)  # type: ignore[arg-type]

@@ -26,7 +26,9 @@ def residual(rows: Tensor, probabilities: Tensor) -> float:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(0.0, 3.0), st.integers(0, 100))
-def test_norm_sampling_contracts_by_the_share_of_columns(d: int, k: int, decades: float, seed: int) -> None:
+def test_norm_sampling_contracts_by_the_share_of_columns(
+    d: int, k: int, decades: float, seed: int
+) -> None:
     k = min(k, d)
     sizes = 10 ** (decades * torch.rand(d, generator=stream(seed, "sizes"), dtype=torch.float64))
     rows = gaussian(5, d, seed, torch.float64) * sizes
@@ -55,7 +57,9 @@ def test_a_step_reports_the_residual_of_lemma_1() -> None:
 # Lemma 5: with the virtual iterates x~, x - x~ is the memory. It holds exactly for the robust memory.
 
 
-@pytest.mark.parametrize("rates", [[0.1] * 40, [0.2 / (1 + t) for t in range(40)]], ids=["constant", "decaying"])
+@pytest.mark.parametrize(
+    "rates", [[0.1] * 40, [0.2 / (1 + t) for t in range(40)]], ids=["constant", "decaying"]
+)
 def test_iterates_differ_from_the_virtual_ones_by_the_memory(rates: list[float]) -> None:
     step = bgmd(fraction=0.1, tile=1)
     x = virtual = torch.zeros(50, dtype=torch.float64)
@@ -73,7 +77,9 @@ def test_iterates_differ_from_the_virtual_ones_by_the_memory(rates: list[float])
 
 
 @pytest.mark.parametrize("memory", [RobustMemory(), MeanMemory()], ids=repr)
-@pytest.mark.parametrize("selector", [NormSampling(fraction=0.2, tile=1), Uniform(fraction=0.2, tile=1)], ids=repr)
+@pytest.mark.parametrize(
+    "selector", [NormSampling(fraction=0.2, tile=1), Uniform(fraction=0.2, tile=1)], ids=repr
+)
 def test_the_memory_of_clean_rows_stays_bounded(memory: Memory, selector: Selector) -> None:
     step, lr, xi = RobustStep(GeometricMedian(), selector=selector, memory=memory), 0.3, 0.2
     squares, sigma_squared = [], 0.0
@@ -102,7 +108,10 @@ def squared_distance(
     start: float = 1.0,
 ) -> list[float]:
     """Squared distances from the minimum along a run of BGMD on 0.5 x^T diag(CURVATURE) x, with 15 noisy rows a step."""
-    step, x = bgmd(fraction=fraction, tile=1, generator=stream(seed, "step")), torch.full((40,), start, dtype=torch.float64)
+    step, x = (
+        bgmd(fraction=fraction, tile=1, generator=stream(seed, "step")),
+        torch.full((40,), start, dtype=torch.float64),
+    )
     distances = []
     for t in range(n_steps):
         rows = CURVATURE * x + noise * gaussian(15, 40, 1000 * seed + t, torch.float64)

@@ -10,7 +10,16 @@ from torch import Tensor
 
 from holdfast.geometry import Block, Tiling
 from holdfast.seeds import stream
-from holdfast.selectors import Cyclic, Everything, NormSampling, Selector, TileSelector, TopNorm, Uniform, selectors
+from holdfast.selectors import (
+    Cyclic,
+    Everything,
+    NormSampling,
+    Selector,
+    TileSelector,
+    TopNorm,
+    Uniform,
+    selectors,
+)
 from holdfast.selectors._sampling import draw, inclusion_probabilities
 
 FAMILY: dict[str, Callable[..., TileSelector]] = {
@@ -20,13 +29,17 @@ every_selector = pytest.mark.parametrize("make", FAMILY.values(), ids=FAMILY)
 SCORES = {
     "equal": torch.ones(12, dtype=torch.float64),
     "spread": torch.arange(1.0, 13.0, dtype=torch.float64) ** 3,
-    "some dead": torch.tensor([0.0, 5.0, 0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 9.0, 0.0, 4.0], dtype=torch.float64),
+    "some dead": torch.tensor(
+        [0.0, 5.0, 0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 9.0, 0.0, 4.0], dtype=torch.float64
+    ),
     "few live": torch.tensor([0.0] * 10 + [1e-200, 1e200], dtype=torch.float64),
     "all dead": torch.zeros(12, dtype=torch.float64),
 }
 
 
-def select(selector: Selector, tiling: Tiling, scores: Tensor, step: int = 0, seed: int = 0) -> Block:
+def select(
+    selector: Selector, tiling: Tiling, scores: Tensor, step: int = 0, seed: int = 0
+) -> Block:
     return selector.select(tiling, scores, step=step, generator=stream(seed, "selector", step))
 
 
@@ -50,7 +63,9 @@ def test_blocks_are_increasing_and_of_the_right_size(
 
 @every_selector
 @given(st.integers(1, 5000), st.floats(1e-4, 1.0))
-def test_a_fraction_is_rounded_and_never_empty(make: Callable[..., TileSelector], d: int, fraction: float) -> None:
+def test_a_fraction_is_rounded_and_never_empty(
+    make: Callable[..., TileSelector], d: int, fraction: float
+) -> None:
     selector = make(fraction=fraction, tile=1)
     tiling = selector.tiling((d,))
     n_chosen = selector.n_chosen(tiling.n_tiles)
@@ -58,7 +73,9 @@ def test_a_fraction_is_rounded_and_never_empty(make: Callable[..., TileSelector]
     assert len(select(selector, tiling, torch.ones(d, dtype=torch.float64))) == n_chosen
 
 
-@pytest.mark.parametrize("selector", [NormSampling(count=4, tile=1), Uniform(count=4, tile=1)], ids=repr)
+@pytest.mark.parametrize(
+    "selector", [NormSampling(count=4, tile=1), Uniform(count=4, tile=1)], ids=repr
+)
 @pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
 def test_frequencies_match_the_stated_probabilities(selector: TileSelector, scores: Tensor) -> None:
     """Each is within four and a half standard deviations, over 12 tiles and 4,000 draws."""
@@ -77,7 +94,11 @@ def test_frequencies_match_the_stated_probabilities(selector: TileSelector, scor
 def test_pairs_are_drawn_together_nearly_as_if_independent() -> None:
     """Systematic sampling in a fixed order would never draw some pairs; in random order every pair has its chance."""
     probabilities = inclusion_probabilities(torch.arange(1.0, 13.0, dtype=torch.float64), 4)
-    together, generator, n_draws = torch.zeros(12, 12, dtype=torch.float64), stream(0, "pairs"), 6000
+    together, generator, n_draws = (
+        torch.zeros(12, 12, dtype=torch.float64),
+        stream(0, "pairs"),
+        6000,
+    )
     for _ in range(n_draws):
         tiles = draw(probabilities, generator)
         together[tiles[:, None], tiles[None, :]] += 1.0 / n_draws
@@ -87,7 +108,9 @@ def test_pairs_are_drawn_together_nearly_as_if_independent() -> None:
     assert bool((together[off_diagonal] < 1.5 * expected[off_diagonal] + 0.02).all())
 
 
-@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=60), st.integers(1, 60), st.integers(0, 1000))
+@given(
+    st.lists(st.floats(0, 1e300), min_size=1, max_size=60), st.integers(1, 60), st.integers(0, 1000)
+)
 def test_probabilities_add_up_and_are_met(values: list[float], k: int, seed: int) -> None:
     scores = torch.tensor(values, dtype=torch.float64)
     k = min(k, len(values))
@@ -100,24 +123,35 @@ def test_probabilities_add_up_and_are_met(values: list[float], k: int, seed: int
     live = scores > 1e-250 * scores.max()
     if int(live.sum()) >= k:  # dead columns only where live ones do not suffice
         assert bool((probabilities[~live] == 0).all())
-        assert bool((probabilities[live] > 0).all()) or float(probabilities.sort().values[:-k].sum()) < 1e-8
+        assert (
+            bool((probabilities[live] > 0).all())
+            or float(probabilities.sort().values[:-k].sum()) < 1e-8
+        )
     else:
         assert bool((probabilities[live] == 1).all())
 
 
 def test_probabilities_are_proportional_below_one() -> None:
     scores = torch.tensor([100.0, 3.0, 2.0, 1.0], dtype=torch.float64)
-    torch.testing.assert_close(inclusion_probabilities(scores, 2), torch.tensor([1.0, 0.5, 1 / 3, 1 / 6], dtype=torch.float64))
+    torch.testing.assert_close(
+        inclusion_probabilities(scores, 2),
+        torch.tensor([1.0, 0.5, 1 / 3, 1 / 6], dtype=torch.float64),
+    )
 
 
 def test_the_largest_norms_are_the_largest() -> None:
     scores = torch.tensor([3.0, 9.0, 1.0, 9.0, 9.0], dtype=torch.float64)
-    assert select(TopNorm(count=2, tile=1), Tiling((5,), 1), scores).tiles.tolist() == [1, 3]  # of equals, the first
+    assert select(TopNorm(count=2, tile=1), Tiling((5,), 1), scores).tiles.tolist() == [
+        1,
+        3,
+    ]  # of equals, the first
 
 
 def test_a_cycle_visits_every_tile_once_a_round() -> None:
     tiling = Tiling((10,), 3)
-    seen = [select(Cyclic(count=3), tiling, torch.ones(4), step).tiles.tolist() for step in range(4)]
+    seen = [
+        select(Cyclic(count=3), tiling, torch.ones(4), step).tiles.tolist() for step in range(4)
+    ]
     assert seen == [[0, 1, 2], [3], [0, 1, 2], [3]]
 
 
@@ -135,7 +169,9 @@ def test_everything_is_everything() -> None:
         ((7, 9), "parameter", None),
     ],
 )  # fmt: skip
-def test_tiles_are_as_wide_as_the_model_allows(sections: tuple[int, ...], tile: int | None, widths: int | None) -> None:
+def test_tiles_are_as_wide_as_the_model_allows(
+    sections: tuple[int, ...], tile: int | None, widths: int | None
+) -> None:
     assert NormSampling(fraction=0.1, tile=tile).tiling(sections) == Tiling(sections, widths)
 
 
@@ -159,14 +195,22 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"count": 0}, r"`count` must be a whole number of at least 1, got 0\."),
     ({"count": 2.0}, r"`count` must be a whole number of at least 1, got 2.0\."),
     ({}, r"Exactly one of `fraction` and `count` must be given, got neither\."),
-    ({"fraction": 0.1, "count": 3}, r"Exactly one of `fraction` and `count` must be given, got both\."),
+    (
+        {"fraction": 0.1, "count": 3},
+        r"Exactly one of `fraction` and `count` must be given, got both\.",
+    ),
     ({"fraction": 0.1, "tile": 0}, r"`tile` must be a whole number of at least 1, got 0\."),
-    ({"fraction": 0.1, "tile": "layer"}, r"`tile` must be a number of columns, 'parameter' or None, got 'layer'\."),
+    (
+        {"fraction": 0.1, "tile": "layer"},
+        r"`tile` must be a number of columns, 'parameter' or None, got 'layer'\.",
+    ),
 ]
 
 
 @every_selector
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=str)
-def test_bad_arguments_are_named(make: Callable[..., TileSelector], arguments: dict[str, object], message: str) -> None:
+def test_bad_arguments_are_named(
+    make: Callable[..., TileSelector], arguments: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         make(**arguments)

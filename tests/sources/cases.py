@@ -23,7 +23,9 @@ class Sequence(nn.Module):
         self.out = nn.Linear(5, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        positions: Tensor = self.out(self.scale(self.convolution(self.norm(self.table(x)).mT).mT).tanh())
+        positions: Tensor = self.out(
+            self.scale(self.convolution(self.norm(self.table(x)).mT).mT).tanh()
+        )
         return positions.mean(1)
 
 
@@ -107,7 +109,9 @@ class Case:
     n_words: int | None = None
     layer_by_layer: bool = True
 
-    def make(self, n: int = 6, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Tensor, Tensor]:
+    def make(
+        self, n: int = 6, dtype: torch.dtype = torch.float32
+    ) -> tuple[nn.Module, Tensor, Tensor]:
         """The model, n inputs, n labels."""
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(3)
@@ -124,14 +128,26 @@ CASES = [
     Case("linear", lambda: nn.Linear(4, 3), (4,)),
     Case("perceptron", lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)),
     Case("convolutions", convolutions, (2, 8, 7)),
-    Case("volumes", lambda: nn.Sequential(nn.Conv3d(1, 2, 2, stride=2), nn.Flatten(), nn.Linear(16, 3)), (1, 4, 4, 4)),
+    Case(
+        "volumes",
+        lambda: nn.Sequential(nn.Conv3d(1, 2, 2, stride=2), nn.Flatten(), nn.Linear(16, 3)),
+        (1, 4, 4, 4),
+    ),
     Case("sequence", Sequence, (7,), n_words=11),
     Case("one word", lambda: nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3)), (), n_words=5),
     Case("attention", Attention, (3, 4)),
     Case("overwritten", Overwritten, (5,)),
     Case("frozen", frozen, (5,)),
     Case("evaluated batch norm", evaluated_batch_norm, (5,)),
-    Case("transposed", lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.Flatten(), nn.Linear(48, 3)), (2, 3, 3)),
+    Case(
+        "transposed",
+        lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.Flatten(), nn.Linear(48, 3)),
+        (2, 3, 3),
+    ),
     Case("tied", Tied, (5,), layer_by_layer=False),
-    Case("lenet", lambda: nn.Sequential(*(layer for layer in lenet() if not isinstance(layer, nn.Dropout))), (1, 28, 28)),
+    Case(
+        "lenet",
+        lambda: nn.Sequential(*(layer for layer in lenet() if not isinstance(layer, nn.Dropout))),
+        (1, 28, 28),
+    ),
 ]

@@ -22,7 +22,9 @@ def test_rows_are_the_gradients_as_they_came() -> None:
         assert rows is not None
         assert rows.layout is source.layout
         found = torch.stack([rows.combine(row) for row in torch.eye(3)])
-        torch.testing.assert_close(found, by_loop(model, cross_entropy, x, y, 3), msg=f"step {step}")
+        torch.testing.assert_close(
+            found, by_loop(model, cross_entropy, x, y, 3), msg=f"step {step}"
+        )
 
 
 def test_parameters_that_a_pass_did_not_reach_have_zeros() -> None:
@@ -38,5 +40,8 @@ def test_parameters_that_a_pass_did_not_reach_have_zeros() -> None:
 
 def test_a_call_without_a_backward_pass_is_refused() -> None:
     source = Accumulated(nn.Linear(2, 1), n_rows=2)
-    with pytest.raises(ValueError, match=r"`model` must have gradients: call `backward\(\)` before each call, got none\."):
+    with pytest.raises(
+        ValueError,
+        match=r"`model` must have gradients: call `backward\(\)` before each call, got none\.",
+    ):
         source()

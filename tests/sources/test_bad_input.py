@@ -79,24 +79,40 @@ def test_a_loss_that_is_not_finite_is_refused_and_nothing_has_changed() -> None:
     batches = MicroBatches(model, nn.MSELoss(), n_rows=4)
     step.backward(batches(torch.randn(8, 3), torch.randn(8, 1)), lr=0.1)
     memory, parameters = step.state_dict(), [parameter.clone() for parameter in model.parameters()]
-    gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    gradients = [
+        parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None
+    ]
     with pytest.raises(
-        NonFiniteRowsError, match="`loss_fn` must be finite for at least half of the rows, got 4 of 4 with NaN or inf"
+        NonFiniteRowsError,
+        match="`loss_fn` must be finite for at least half of the rows, got 4 of 4 with NaN or inf",
     ):
         step.backward(batches(torch.randn(8, 3), torch.full((8, 1), torch.nan)), lr=0.1)
     assert torch.equal(step.state_dict()["memory"], memory["memory"])
     assert torch.equal(step.state_dict()["generator"], memory["generator"])
     assert step.n_steps == 1
-    assert all(torch.equal(parameter, before) for parameter, before in zip(model.parameters(), parameters, strict=True))
-    assert all(torch.equal(p.grad, before) for p, before in zip(model.parameters(), gradients, strict=True) if p.grad is not None)
+    assert all(
+        torch.equal(parameter, before)
+        for parameter, before in zip(model.parameters(), parameters, strict=True)
+    )
+    assert all(
+        torch.equal(p.grad, before)
+        for p, before in zip(model.parameters(), gradients, strict=True)
+        if p.grad is not None
+    )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_bad_label_costs_its_row_alone(bad: float) -> None:
     model, x, y = nn.Linear(3, 1), torch.randn(10, 3), torch.randn(10, 1)
     y[3] = bad
-    result = RobustStep(GeometricMedian()).backward(MicroBatches(model, nn.MSELoss(), n_rows=5)(x, y))
+    result = RobustStep(GeometricMedian()).backward(
+        MicroBatches(model, nn.MSELoss(), n_rows=5)(x, y)
+    )
     assert result.rejected.tolist() == [False, True, False, False, False]
     result = RobustStep(GeometricMedian()).backward(PerSample(model, nn.MSELoss())(x, y))
     assert torch.nonzero(result.rejected).flatten().tolist() == [3]
-    assert bool(torch.isfinite(Layout(model).flatten([p.grad for p in model.parameters() if p.grad is not None])).all())
+    assert bool(
+        torch.isfinite(
+            Layout(model).flatten([p.grad for p in model.parameters() if p.grad is not None])
+        ).all()
+    )

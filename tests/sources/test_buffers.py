@@ -28,7 +28,9 @@ def statistics_of_rows(model: Any, x: Tensor, n_rows: int) -> tuple[Tensor, Tens
 
 @pytest.mark.parametrize("vectorized", [False, True])
 @pytest.mark.parametrize("n_rows", [4, 5])
-def test_running_statistics_are_the_coordinate_median_over_rows(vectorized: bool, n_rows: int) -> None:
+def test_running_statistics_are_the_coordinate_median_over_rows(
+    vectorized: bool, n_rows: int
+) -> None:
     model, x, y = network(), torch.randn(20, 3), torch.zeros(20, dtype=torch.int64)
     means, variances = statistics_of_rows(model, x, n_rows)
     source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=n_rows, vectorized=vectorized)
@@ -56,7 +58,9 @@ def test_a_refused_step_leaves_them_as_they_were() -> None:
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     for vectorized in (False, True):
         source = MicroBatches(model, nn.MSELoss(), n_rows=5, vectorized=vectorized)
-        with pytest.raises(ValueError, match="`loss_fn` must be finite for at least half of the rows, got 5 of 5"):
+        with pytest.raises(
+            ValueError, match="`loss_fn` must be finite for at least half of the rows, got 5 of 5"
+        ):
             source(x, torch.full((20, 2), torch.nan))
         assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
 

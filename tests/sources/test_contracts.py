@@ -42,17 +42,23 @@ SOURCES: list[tuple[Make, Case]] = [
     for case in CASES
     if make is not layer_grams or case.layer_by_layer
 ]
-every_source = pytest.mark.parametrize(("make", "case"), SOURCES, ids=[f"{make.__name__}-{case.name}" for make, case in SOURCES])
+every_source = pytest.mark.parametrize(
+    ("make", "case"), SOURCES, ids=[f"{make.__name__}-{case.name}" for make, case in SOURCES]
+)
 
 
 def matrix(rows: Rows) -> Tensor:
     """[n, d] the rows, one by one."""
-    return torch.stack([rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)])
+    return torch.stack(
+        [rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)]
+    )
 
 
 def call(source: Source, *batch: Tensor) -> Rows:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop")  # attention and LSTM under vmap
+        warnings.filterwarnings(
+            "ignore", "There is a performance drop"
+        )  # attention and LSTM under vmap
         return source(*batch)
 
 
@@ -85,7 +91,11 @@ def test_model_gradients_mode_and_batch_are_left_as_they_are(make: Make, case: C
     batch = x.clone(), y.clone()
     call(make(model, cross_entropy, 6), x, y)
     assert layout.parameters[0].grad is None
-    assert all(bool((parameter.grad == 1).all()) for parameter in layout.parameters[1:] if parameter.grad is not None)
+    assert all(
+        bool((parameter.grad == 1).all())
+        for parameter in layout.parameters[1:]
+        if parameter.grad is not None
+    )
     assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in layout.parameters)
@@ -102,7 +112,9 @@ def test_rows_carry_the_layout_and_the_losses(make: Make, case: Case) -> None:
     assert rows.layout is source.layout
     assert rows.sections == source.layout.sizes
     assert rows.dtype == torch.float32
-    assert float(source.losses.mean()) == pytest.approx(float(cross_entropy(model(x), y).detach()), rel=1e-5)
+    assert float(source.losses.mean()) == pytest.approx(
+        float(cross_entropy(model(x), y).detach()), rel=1e-5
+    )
     assert not source.losses.requires_grad
 
 
@@ -113,11 +125,18 @@ def test_rows_keep_the_dtype_of_the_parameters(make: Make) -> None:
 
 
 @given(
-    st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([torch.float32, torch.float64])
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from([torch.float32, torch.float64]),
 )
 def test_every_shape(n_rows: int, n_each: int, n_in: int, n_out: int, dtype: torch.dtype) -> None:
     model = nn.Sequential(nn.Linear(n_in, 3), nn.Tanh(), nn.Linear(3, n_out)).to(dtype)
-    x, y = torch.randn(n_rows * n_each, n_in, dtype=dtype), torch.randn(n_rows * n_each, n_out, dtype=dtype)
+    x, y = (
+        torch.randn(n_rows * n_each, n_in, dtype=dtype),
+        torch.randn(n_rows * n_each, n_out, dtype=dtype),
+    )
     expected = by_loop(model, nn.MSELoss(), x, y, n_rows)
     for vmapped in (False, True):
         rows = MicroBatches(model, nn.MSELoss(), n_rows=n_rows, vectorized=vmapped)(x, y)
@@ -152,8 +171,12 @@ def test_random_numbers_are_drawn_as_a_plain_step_would() -> None:
             return torch.get_rng_state()
 
     plain = state_after(lambda: nn.MSELoss()(model(x), y).backward())
-    by_slices = state_after(lambda: [nn.MSELoss()(model(part), y[:2]).backward() for part in x.chunk(4)])
-    assert torch.equal(state_after(lambda: MicroBatches(model, nn.MSELoss(), n_rows=4)(x, y)), by_slices)
+    by_slices = state_after(
+        lambda: [nn.MSELoss()(model(part), y[:2]).backward() for part in x.chunk(4)]
+    )
+    assert torch.equal(
+        state_after(lambda: MicroBatches(model, nn.MSELoss(), n_rows=4)(x, y)), by_slices
+    )
     assert torch.equal(state_after(lambda: LayerGrams(model, nn.MSELoss())(x, y)), plain)
     assert torch.equal(state_after(lambda: PerSample(model, nn.MSELoss())(x, y)), plain)
 
@@ -204,9 +227,15 @@ def test_channels_last_gives_the_same_rows() -> None:
     single = matrix(PerSample(model, cross_entropy)(x, y))
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x = x.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(matrix(MicroBatches(model, cross_entropy, n_rows=3)(x, y)), expected, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(matrix(LayerGrams(model, cross_entropy)(x, y)), single, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(matrix(PerSample(model, cross_entropy)(x, y)), single, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        matrix(MicroBatches(model, cross_entropy, n_rows=3)(x, y)), expected, rtol=1e-4, atol=1e-6
+    )
+    torch.testing.assert_close(
+        matrix(LayerGrams(model, cross_entropy)(x, y)), single, rtol=1e-4, atol=1e-6
+    )
+    torch.testing.assert_close(
+        matrix(PerSample(model, cross_entropy)(x, y)), single, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_autocast_rows_are_close_and_in_the_parameters_dtype() -> None:
@@ -226,7 +255,9 @@ def test_per_sample_is_the_same_in_chunks_of_any_size() -> None:
     model, x, y = CASES[2].make(n=7)
     whole = matrix(PerSample(model, cross_entropy)(x, y))
     for budget in (1, 300_000):
-        torch.testing.assert_close(matrix(PerSample(model, cross_entropy, budget=budget)(x, y)), whole)
+        torch.testing.assert_close(
+            matrix(PerSample(model, cross_entropy, budget=budget)(x, y)), whole
+        )
 
 
 def test_the_buffer_is_used_again() -> None:

@@ -21,7 +21,9 @@ from tests.oracle.gradients import by_loop
 
 
 def matrix(rows: Rows) -> Tensor:
-    return torch.stack([rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)])
+    return torch.stack(
+        [rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)]
+    )
 
 
 class Custom(nn.Module):
@@ -67,17 +69,27 @@ def pruned() -> nn.Module:
 
 
 def empty_parameter() -> nn.Module:
-    return Custom(lambda self, x: self.out(x) + 0 * self.none(x).sum(1, keepdim=True), out=nn.Linear(5, 3), none=nn.Linear(5, 0))
+    return Custom(
+        lambda self, x: self.out(x) + 0 * self.none(x).sum(1, keepdim=True),
+        out=nn.Linear(5, 3),
+        none=nn.Linear(5, 0),
+    )
 
 
 RIGHT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "in-place on a view": (
-        lambda: Custom(lambda self, x: self.out(self.first(x).relu_()).mean(1), first=nn.Linear(5, 4), out=nn.Linear(4, 3)),
+        lambda: Custom(
+            lambda self, x: self.out(self.first(x).relu_()).mean(1),
+            first=nn.Linear(5, 4),
+            out=nn.Linear(4, 3),
+        ),
         (6, 4, 5),
     ),
     "in-place on attention": (
         lambda: Custom(
-            lambda self, x: self.out(self.attention(x, x, x, need_weights=False)[0].add_(x)).mean(1),
+            lambda self, x: self.out(self.attention(x, x, x, need_weights=False)[0].add_(x)).mean(
+                1
+            ),
             attention=nn.MultiheadAttention(4, 2, batch_first=True),
             out=nn.Linear(4, 3),
         ),
@@ -97,10 +109,18 @@ def test_right(name: str) -> None:
     build, shape = RIGHT[name]
     model, x, y = build(), torch.randn(shape), torch.randint(0, 3, (6,))
     layout = Layout(model)
-    losses = [cross_entropy(model(x[i : i + 1]), y[i : i + 1]) for i in range(6)]  # some of these models cannot be copied
-    expected = torch.stack([layout.flatten(torch.autograd.grad(loss, layout.parameters)) for loss in losses])
-    torch.testing.assert_close(matrix(LayerGrams(model, cross_entropy)(x, y)), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(matrix(MicroBatches(model, cross_entropy, n_rows=6)(x, y)), expected, rtol=1e-4, atol=1e-5)
+    losses = [
+        cross_entropy(model(x[i : i + 1]), y[i : i + 1]) for i in range(6)
+    ]  # some of these models cannot be copied
+    expected = torch.stack(
+        [layout.flatten(torch.autograd.grad(loss, layout.parameters)) for loss in losses]
+    )
+    torch.testing.assert_close(
+        matrix(LayerGrams(model, cross_entropy)(x, y)), expected, rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(
+        matrix(MicroBatches(model, cross_entropy, n_rows=6)(x, y)), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @dataclass
@@ -185,7 +205,10 @@ def test_rows_that_came_of_age_are_refused() -> None:
     source = LayerGrams(model, cross_entropy)
     rows = source(x, y)
     x.zero_()
-    with pytest.raises(ValueError, match="`rows` must be used before the batch or the parameters they are computed from change"):
+    with pytest.raises(
+        ValueError,
+        match="`rows` must be used before the batch or the parameters they are computed from change",
+    ):
         rows.combine(torch.ones(6))
     rows = source(x, y)
     with torch.no_grad():
@@ -199,35 +222,53 @@ def test_reentrant_checkpoints_are_refused_and_others_are_right() -> None:
     for reentrant in (True, False):
 
         def forward(self: Any, x: Tensor, reentrant: bool = reentrant) -> Any:
-            return self.out(checkpoint(self.inner, x.clone().requires_grad_(), use_reentrant=reentrant))
+            return self.out(
+                checkpoint(self.inner, x.clone().requires_grad_(), use_reentrant=reentrant)
+            )
 
         model = Custom(forward, inner=nn.Linear(5, 5), out=out())
         source = MicroBatches(model, cross_entropy, n_rows=3)
         if reentrant:
-            with pytest.raises(ValueError, match=r"\(use_reentrant=False\), got a reentrant checkpoint\."):
+            with pytest.raises(
+                ValueError, match=r"\(use_reentrant=False\), got a reentrant checkpoint\."
+            ):
                 source(x, y)
         else:
             torch.testing.assert_close(matrix(source(x, y)), by_loop(model, cross_entropy, x, y, 3))
 
 
 @pytest.mark.parametrize(
-    "make", [PerSample, lambda *a: MicroBatches(*a, n_rows=3, vectorized=True), lambda *a: MicroBatches(*a, n_rows=3)]
+    "make",
+    [
+        PerSample,
+        lambda *a: MicroBatches(*a, n_rows=3, vectorized=True),
+        lambda *a: MicroBatches(*a, n_rows=3),
+    ],
 )
 def test_a_loss_may_look_at_the_parameters(make: Callable[..., Any]) -> None:
     model, x, y = out(), torch.randn(6, 5), torch.randint(0, 3, (6,))
 
     def loss_fn(output: Tensor, targets: Tensor) -> Tensor:
-        return cross_entropy(output, targets) + 0.1 * sum(p.square().sum() for p in model.parameters())
+        return cross_entropy(output, targets) + 0.1 * sum(
+            p.square().sum() for p in model.parameters()
+        )
 
     rows = make(model, loss_fn)(x, y)
     mean = rows.combine(torch.full((rows.n,), 1 / rows.n))
     model.zero_grad()
     torch.autograd.backward(loss_fn(model(x), y))
-    torch.testing.assert_close(mean, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    torch.testing.assert_close(
+        mean, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    )
 
 
 @pytest.mark.parametrize(
-    "make", [PerSample, lambda *a: MicroBatches(*a, n_rows=3, vectorized=True), lambda *a: MicroBatches(*a, n_rows=3)]
+    "make",
+    [
+        PerSample,
+        lambda *a: MicroBatches(*a, n_rows=3, vectorized=True),
+        lambda *a: MicroBatches(*a, n_rows=3),
+    ],
 )
 def test_buffers_that_are_replaced_count_once(make: Callable[..., Any]) -> None:
     class Counting(nn.Module):
@@ -296,13 +337,16 @@ def test_another_set_of_parameters_is_refused() -> None:
         source = make(model, cross_entropy)
         model[0].weight.requires_grad_(False)
         with pytest.raises(
-            ValueError, match=r"the trainable parameters it had when the source was made .* got another '0.weight'"
+            ValueError,
+            match=r"the trainable parameters it had when the source was made .* got another '0.weight'",
         ):
             source(x, y)
         model[0].weight.requires_grad_(True)
         source(x, y)
         model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
-        with pytest.raises(ValueError, match=r"the trainable parameters it had when the source was made"):
+        with pytest.raises(
+            ValueError, match=r"the trainable parameters it had when the source was made"
+        ):
             source(x, y)
 
 

@@ -24,7 +24,9 @@ layered = pytest.mark.parametrize("case", ALONE, ids=[case.name for case in ALON
 def rows_of(case: Case, n: int = 6) -> tuple[LayerRows, DenseRows]:
     """The rows layer by layer, and the same from a loop."""
     model, x, y = case.make(n)
-    return LayerGrams(model, nn.CrossEntropyLoss())(x, y), DenseRows(by_loop(model, nn.CrossEntropyLoss(), x, y, n))
+    return LayerGrams(model, nn.CrossEntropyLoss())(x, y), DenseRows(
+        by_loop(model, nn.CrossEntropyLoss(), x, y, n)
+    )
 
 
 @layered
@@ -32,11 +34,15 @@ def test_inner_products_are_those_of_the_explicit_rows(case: Case) -> None:
     rows, explicit = rows_of(case)
     references = torch.randn(2, rows.d)
     expected = explicit.exact_products(references, centre=None, scale=1.0)
-    torch.testing.assert_close(rows.products(references), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    torch.testing.assert_close(
+        rows.products(references), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
+    )
     for centre in (None, 2):
         found = rows.exact_products(references, centre=centre, scale=0.5)
         expected = explicit.exact_products(references, centre=centre, scale=0.5)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+        torch.testing.assert_close(
+            found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
+        )
 
 
 @layered
@@ -53,7 +59,10 @@ def test_lengths_of_rows_of_unusual_size_take_the_careful_way() -> None:
     lengths = LayerGrams(model, nn.MSELoss())(x, y).lengths()
     assert not isinstance(lengths, CleanLengths)
     torch.testing.assert_close(
-        lengths.norms, DenseRows(by_loop(model, nn.MSELoss(), x, y, 5)).lengths().norms, rtol=1e-4, atol=1e-6
+        lengths.norms,
+        DenseRows(by_loop(model, nn.MSELoss(), x, y, 5)).lengths().norms,
+        rtol=1e-4,
+        atol=1e-6,
     )
 
 
@@ -67,7 +76,10 @@ def test_inner_products_are_those_of_an_independent_engine(case: Case) -> None:
     engine = Engine(model, batch_dim=batch_dim)
     gramian = engine.compute_gramian(cross_entropy(model(x), y, reduction="none"))
     torch.testing.assert_close(
-        rows.products(torch.empty(0, rows.d)).float(), gramian, rtol=1e-3, atol=1e-5 * float(gramian.abs().max())
+        rows.products(torch.empty(0, rows.d)).float(),
+        gramian,
+        rtol=1e-3,
+        atol=1e-5 * float(gramian.abs().max()),
     )
 
 
@@ -76,7 +88,12 @@ def test_some_of_the_rows_are_rows(case: Case) -> None:
     rows, explicit = rows_of(case)
     indices = torch.tensor([4, 1, 2])
     weights = torch.tensor([0.5, 0.0, -2.0], dtype=torch.float64)
-    torch.testing.assert_close(rows.keep(indices).combine(weights), explicit.keep(indices).combine(weights), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        rows.keep(indices).combine(weights),
+        explicit.keep(indices).combine(weights),
+        rtol=1e-4,
+        atol=1e-6,
+    )
     largest = torch.stack([explicit.combine(row) for row in torch.eye(6)]).abs().amax(1)
     assert bool((rows.magnitudes() >= 0.999 * largest).all())
 
@@ -100,13 +117,17 @@ def test_rules_with_a_reference() -> None:
     rows, explicit = rows_of(CASES[2])
     reference = torch.randn(rows.d)
     found = TrustedReference()(rows, reference=reference)
-    torch.testing.assert_close(found, TrustedReference()(explicit, reference=reference), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        found, TrustedReference()(explicit, reference=reference), rtol=1e-3, atol=1e-5
+    )
 
 
 def test_rules_that_look_at_columns_are_refused_in_one_sentence() -> None:
     rows, _ = rows_of(CASES[1])
     for run in (lambda: CoordinateMedian()(rows), lambda: bgmd()(rows, lr=0.1)):
-        with pytest.raises(ValueError, match=r"`rows` must offer columns to this rule, got LayerRows"):
+        with pytest.raises(
+            ValueError, match=r"`rows` must offer columns to this rule, got LayerRows"
+        ):
             run()
 
 
@@ -131,7 +152,10 @@ def test_a_majority_of_bad_samples_is_an_error_that_says_so() -> None:
     with pytest.raises(NonFiniteRowsError, match="finite in at least half of the rows, got 5 of 5"):
         GeometricMedian()(LayerGrams(model, nn.MSELoss())(x, y))
     losses = lambda output, target: (output - target).square()[:, 0]  # noqa: E731
-    with pytest.raises(NonFiniteRowsError, match="`loss_fn` must be finite for at least half of the rows, got 5 of 5"):
+    with pytest.raises(
+        NonFiniteRowsError,
+        match="`loss_fn` must be finite for at least half of the rows, got 5 of 5",
+    ):
         LayerGrams(model, losses)(x, y)
 
 
@@ -140,18 +164,24 @@ def test_losses_of_single_samples_are_kept() -> None:
     source = LayerGrams(model, nn.CrossEntropyLoss(reduction="none"))
     rows = source(x, y)
     torch.testing.assert_close(source.losses, cross_entropy(model(x), y, reduction="none").detach())
-    torch.testing.assert_close(rows.combine(torch.eye(6)[1]), by_loop(model, cross_entropy, x, y, 6)[1])
+    torch.testing.assert_close(
+        rows.combine(torch.eye(6)[1]), by_loop(model, cross_entropy, x, y, 6)[1]
+    )
 
 
 def test_robust_backward_writes_what_the_explicit_way_writes() -> None:
     model, x, y = CASES[2].make()
     result = robust_backward(model, cross_entropy, x, y, aggregator=GeometricMedian())
-    written = Layout(model).flatten([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    written = Layout(model).flatten(
+        [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    )
     explicit = GeometricMedian()(PerSample(model, cross_entropy)(x, y))
     torch.testing.assert_close(written, explicit, rtol=1e-3, atol=1e-6)
     assert result.weights is not None
     robust_backward(model, cross_entropy, x, y, aggregator=GeometricMedian())
-    twice = Layout(model).flatten([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    twice = Layout(model).flatten(
+        [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    )
     torch.testing.assert_close(twice, 2 * written, rtol=1e-3, atol=1e-6)
 
 
@@ -164,7 +194,11 @@ def test_no_matrix_of_rows_is_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             found = function(*args, **(kwargs or {}))
-            sizes.extend(tensor.numel() for tensor in torch.utils._pytree.tree_leaves(found) if isinstance(tensor, Tensor))
+            sizes.extend(
+                tensor.numel()
+                for tensor in torch.utils._pytree.tree_leaves(found)
+                if isinstance(tensor, Tensor)
+            )
             return found
 
     with Watch():  # type: ignore[no-untyped-call]
@@ -182,7 +216,9 @@ def test_both_forms_of_the_products_agree(monkeypatch: pytest.MonkeyPatch) -> No
         found = []
         for pays in (True, False):
             for module in ("_linear", "_convolution"):
-                monkeypatch.setattr(f"holdfast.sources.layers.{module}.pays_pairwise", lambda *_, pays=pays: pays)
+                monkeypatch.setattr(
+                    f"holdfast.sources.layers.{module}.pays_pairwise", lambda *_, pays=pays: pays
+                )
             found.append(rows_of(case)[0].products(torch.empty(0, Layout(case.make()[0]).d)))
         torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
 
@@ -195,7 +231,9 @@ def test_small_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         whole = rows.products(torch.empty(0, rows.d))
         for module in ("_linear", "_convolution", "_embedding", "_outer"):
             monkeypatch.setattr(f"holdfast.sources.layers.{module}.LIMIT", 64)
-        torch.testing.assert_close(rows.products(torch.empty(0, rows.d)), whole, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            rows.products(torch.empty(0, rows.d)), whole, rtol=1e-4, atol=1e-6
+        )
         monkeypatch.undo()
 
 
@@ -276,21 +314,41 @@ class Tied(nn.Module):
             (4, 3),
             r"BatchNorm1d '1', which mixes them in training mode",
         ),
-        (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)).eval(), (4, 3), r"BatchNorm1d '1'"),
+        (
+            lambda: nn.Sequential(
+                nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)
+            ).eval(),
+            (4, 3),
+            r"BatchNorm1d '1'",
+        ),
         (Twice, (4, 3), r"Linear 'layer', which is called more than once"),
-        (lambda: Outside(called=True), (4, 3), r"Linear 'layer', which has a weight that is used outside it, too"),
+        (
+            lambda: Outside(called=True),
+            (4, 3),
+            r"Linear 'layer', which has a weight that is used outside it, too",
+        ),
         (
             lambda: Outside(called=False),
             (4, 3),
             r"`model` must use parameters in modules that take and return tensors with samples, got 'layer.weight'",
         ),
-        (Transposed, (4, 5, 3), r"Linear 'layer', which does not have the samples along the first dimension"),
+        (
+            Transposed,
+            (4, 5, 3),
+            r"Linear 'layer', which does not have the samples along the first dimension",
+        ),
         (Changed, (4, 3), r"Linear 'layer', which has an input that is changed in place later"),
         (Tied, (4, 3), r"Linear 'second', which shares its weight with 'first'"),
-        (lambda: nn.MultiheadAttention(2, 1, dropout=0.1), (4, 3, 2), r"MultiheadAttention '', which draws random numbers"),
+        (
+            lambda: nn.MultiheadAttention(2, 1, dropout=0.1),
+            (4, 3, 2),
+            r"MultiheadAttention '', which draws random numbers",
+        ),
     ],
 )
-def test_what_cannot_be_told_is_refused_by_name(build: Callable[[], nn.Module], shape: tuple[int, ...], message: str) -> None:
+def test_what_cannot_be_told_is_refused_by_name(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], message: str
+) -> None:
     model = build()
     x = torch.randn(shape)
     batch = (x, x, x) if isinstance(model, nn.MultiheadAttention) else x
@@ -302,7 +360,9 @@ def test_what_cannot_be_told_is_refused_by_name(build: Callable[[], nn.Module], 
 def test_a_penalty_on_the_weights_is_noticed() -> None:
     model = nn.Linear(3, 1)
     loss_fn = lambda output: output.square().mean() + model.weight.square().sum()  # noqa: E731
-    with pytest.raises(ValueError, match=r"Linear '', which has a weight that is used outside it, too"):
+    with pytest.raises(
+        ValueError, match=r"Linear '', which has a weight that is used outside it, too"
+    ):
         LayerGrams(model, loss_fn)(torch.randn(4, 3))
 
 

@@ -54,7 +54,9 @@ def test_resumed_is_uninterrupted() -> None:
     momentum(gaussian(4, 6, 0))
     again.load_state_dict(momentum.state_dict())
     for seed in (1, 2):
-        assert torch.equal(matrix(momentum(gaussian(4, 6, seed))), matrix(again(gaussian(4, 6, seed))))
+        assert torch.equal(
+            matrix(momentum(gaussian(4, 6, seed))), matrix(again(gaussian(4, 6, seed)))
+        )
 
 
 def test_half_precision_rows_are_averaged_in_float32() -> None:
@@ -90,9 +92,16 @@ def test_bad_input() -> None:
         WorkerMomentum(beta=1)
     momentum = WorkerMomentum()
     momentum(gaussian(4, 6))
-    with pytest.raises(ValueError, match=r"`rows` must have the shape of the momentum, \(4, 6\), got \(5, 6\)\."):
+    with pytest.raises(
+        ValueError, match=r"`rows` must have the shape of the momentum, \(4, 6\), got \(5, 6\)\."
+    ):
         momentum(gaussian(5, 6))
-    with pytest.raises(ValueError, match=r"`state` must be a mapping with the key momentum, got list\."):
+    with pytest.raises(
+        ValueError, match=r"`state` must be a mapping with the key momentum, got list\."
+    ):
         momentum.load_state_dict([])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"`state\['momentum'\]` must be None or a floating tensor \[n, d\], got int\."):
+    with pytest.raises(
+        ValueError,
+        match=r"`state\['momentum'\]` must be None or a floating tensor \[n, d\], got int\.",
+    ):
         momentum.load_state_dict({"momentum": 3})

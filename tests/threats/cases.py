@@ -59,8 +59,12 @@ def some_bad(n: int, n_bad: int, seed: int = 0) -> Tensor:
     return torch.zeros(n, dtype=torch.bool).index_fill_(0, order[:n_bad], True)
 
 
-def batch(n: int, channels: int = 1, side: int = 9, dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
+def batch(
+    n: int, channels: int = 1, side: int = 9, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Images of uniform grey noise, strictly between black and white, and labels from 0 to 9."""
     generator = stream(seed, "batch")
-    images = 0.1 + 0.8 * torch.rand(n, channels, side, side, generator=generator, dtype=torch.float64)
+    images = 0.1 + 0.8 * torch.rand(
+        n, channels, side, side, generator=generator, dtype=torch.float64
+    )
     return images.to(dtype), torch.randint(10, (n,), generator=generator)

@@ -16,7 +16,18 @@ from torch import Tensor
 from holdfast import preset
 from holdfast.aggregators import rules
 from holdfast.seeds import stream
-from holdfast.threats import Attack, Backdoor, Corruption, Hijack, LazyRows, Mimic, NonFinite, ZeroRows, attacks, corruptions
+from holdfast.threats import (
+    Attack,
+    Backdoor,
+    Corruption,
+    Hijack,
+    LazyRows,
+    Mimic,
+    NonFinite,
+    ZeroRows,
+    attacks,
+    corruptions,
+)
 from tests.threats.training import LR, D, Result, images, logits, row_gradients, train
 
 MIXING = "mixing(n_bad=8) | geometric-median"
@@ -39,7 +50,11 @@ def step_of(rule: str) -> Callable[..., Tensor]:
 
 @cache
 def trained(
-    rule: str, threat: str = "", bad_fraction: float = 0.4, by_sample: bool = False, sorted_by_class: bool = False
+    rule: str,
+    threat: str = "",
+    bad_fraction: float = 0.4,
+    by_sample: bool = False,
+    sorted_by_class: bool = False,
 ) -> Result:
     """The training by this rule under the threat of this name."""
     return train(
@@ -83,7 +98,9 @@ def test_without_a_threat_every_rule_learns(rule: str) -> None:
     ("label-flip", 72.5, FILTER, 1.5),
     ("target-label", 60, FILTER, 1.5),
 ])  # fmt: skip
-def test_the_mean_fails_and_a_rule_survives(threat: str, mean_is_below: float, rule: str, loses_at_most: float) -> None:
+def test_the_mean_fails_and_a_rule_survives(
+    threat: str, mean_is_below: float, rule: str, loses_at_most: float
+) -> None:
     assert trained("mean", threat).accuracy < mean_is_below
     assert trained(rule, threat).accuracy > trained(rule).accuracy - loses_at_most
 
@@ -94,8 +111,12 @@ def test_every_threat_has_its_aim_shown_here(name: str) -> None:
     assert re.search(rf'"{name}[("]|\b{kind}\(', Path(__file__).read_text())
 
 
-@pytest.mark.parametrize(("threat", "is_below"), [("shadow", 65), ("hijack", 50), ("hijack-and-lie", 30)])
-def test_blocks_by_norm_are_led_astray_and_a_filtered_block_is_not(threat: str, is_below: float) -> None:
+@pytest.mark.parametrize(
+    ("threat", "is_below"), [("shadow", 65), ("hijack", 50), ("hijack-and-lie", 30)]
+)
+def test_blocks_by_norm_are_led_astray_and_a_filtered_block_is_not(
+    threat: str, is_below: float
+) -> None:
     """Blocks of a tenth (197 columns), scores without a cap, the mean of all rows as memory: the paper's algorithm as printed."""
     assert trained(PAPER, threat).accuracy < is_below
     assert trained(BLOCK_FILTER, threat).accuracy > trained(BLOCK_FILTER).accuracy - 1.5
@@ -179,7 +200,9 @@ def test_little_is_enough_drifts_to_one_side() -> None:
 def test_mimic_makes_one_of_many_different_rows_count_for_eight() -> None:
     """Where each row sees two classes only. Robust rules lose more than the mean."""
     for rule, loss in (("mean", 4), ("geometric-median", 15)):
-        clean, copied = (trained(rule, threat, sorted_by_class=True).accuracy for threat in ("", "mimic"))
+        clean, copied = (
+            trained(rule, threat, sorted_by_class=True).accuracy for threat in ("", "mimic")
+        )
         assert copied < clean - loss
     assert Mimic.aim.startswith("The weight of one honest row")
 
@@ -188,15 +211,22 @@ def test_what_is_not_finite_spoils_a_plain_mean_only() -> None:
     spoiled = train(plain_mean, NonFinite(), n_steps=2)
     assert bool(spoiled.parameters.isnan().all())
     assert trained("mean", "non-finite").accuracy > trained("mean").accuracy - 1
-    assert trained("geometric-median", "non-finite(value='-inf')").accuracy > trained("geometric-median").accuracy - 1
+    assert (
+        trained("geometric-median", "non-finite(value='-inf')").accuracy
+        > trained("geometric-median").accuracy - 1
+    )
 
 
 def test_random_labels_shorten_the_mean_and_neighbours_find_them() -> None:
     """At 40 % the mean still learns, slowly; at 80 % it shows."""
     assert trained("mean", "random-labels").along < 0.5
     assert trained(MIXING, "random-labels").along > 0.95
-    assert trained("mean", "random-labels", bad_fraction=0.8).accuracy < trained("mean").accuracy - 3
-    assert trained(TRUSTED, "random-labels", bad_fraction=0.8).accuracy > trained(TRUSTED).accuracy - 2
+    assert (
+        trained("mean", "random-labels", bad_fraction=0.8).accuracy < trained("mean").accuracy - 3
+    )
+    assert (
+        trained(TRUSTED, "random-labels", bad_fraction=0.8).accuracy > trained(TRUSTED).accuracy - 2
+    )
 
 
 def test_blur_passes_for_honest() -> None:
@@ -220,7 +250,9 @@ def test_a_backdoor_opens_under_the_mean_and_not_under_a_filter() -> None:
 
 
 @pytest.mark.parametrize(("threat", "is_below"), [("gaussian-noise", 70), ("target-label", 60)])
-def test_samples_spread_over_all_rows_are_beyond_rules_on_rows(threat: str, is_below: float) -> None:
+def test_samples_spread_over_all_rows_are_beyond_rules_on_rows(
+    threat: str, is_below: float
+) -> None:
     """40 % of the samples of a batch, so about as many of every row: there are no honest rows left to find."""
     for rule in ("mean", "geometric-median"):
         assert trained(rule, threat, by_sample=True).accuracy < is_below

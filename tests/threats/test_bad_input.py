@@ -66,8 +66,15 @@ def test_arguments_out_of_range(kind: Any, name: str, values: list[Any], require
 
 def test_every_argument_is_checked() -> None:
     """Each field of each threat is in the list above."""
-    members = [*map(attacks.__getitem__, attacks.names), *map(corruptions.__getitem__, corruptions.names)]
-    wanted = {(member.__name__, field) for member in members for field in member.__dataclass_fields__}  # type: ignore[attr-defined]
+    members = [
+        *map(attacks.__getitem__, attacks.names),
+        *map(corruptions.__getitem__, corruptions.names),
+    ]
+    wanted = {
+        (member.__name__, field)
+        for member in members
+        for field in member.__dataclass_fields__  # type: ignore[attr-defined]
+    }
     assert {(kind.__name__, name) for kind, name, _, _ in OUT_OF_RANGE} == wanted
 
 
@@ -76,9 +83,13 @@ MASK = torch.tensor([True, False, False])
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_bits_beyond_the_dtype(dtype: torch.dtype) -> None:
-    with pytest.raises(ValueError, match=rf"^`bits` must be below 16, the width of {dtype}, got 31\.$"):
+    with pytest.raises(
+        ValueError, match=rf"^`bits` must be below 16, the width of {dtype}, got 31\.$"
+    ):
         BitFlips()(gaussian(3, 4, dtype=dtype), MASK)
-    with pytest.raises(ValueError, match=r"^`bits` must be below 32, the width of torch\.float32, got 32\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`bits` must be below 32, the width of torch\.float32, got 32\.$"
+    ):
         BitFlips(bits=(32,))(gaussian(3, 4), MASK)
 
 
@@ -106,17 +117,28 @@ def test_labels_of_other_classes() -> None:
 def test_backdoors_need_room_and_other_classes() -> None:
     images, labels = torch.zeros(3, 1, 2, 4), torch.tensor([0, 0, 0])
     with pytest.raises(
-        ValueError, match=r"^`images` must have at least 3 by 3 pixels \(needed by Backdoor\(.*\)\), got \(1, 1, 2, 4\)\.$"
+        ValueError,
+        match=r"^`images` must have at least 3 by 3 pixels \(needed by Backdoor\(.*\)\), got \(1, 1, 2, 4\)\.$",
     ):
         Backdoor()(images, labels, MASK)
-    with pytest.raises(ValueError, match=r"^`labels` must hold another class than the target 0, got none\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`labels` must hold another class than the target 0, got none\.$"
+    ):
         Backdoor(size=1).success_rate(lambda images: torch.zeros(len(images)), images, labels)
 
 
 def test_unknown_names_are_told_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"^`attack` must be one of .*, got 'sign-flop' \(did you mean 'sign-flip'\?\)\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^`attack` must be one of .*, got 'sign-flop' \(did you mean 'sign-flip'\?\)\.$",
+    ):
         attacks.parse("sign-flop")
-    with pytest.raises(ValueError, match=r"^`corruption` must be one of .*, got 'blurr' \(did you mean 'blur'\?\)\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^`corruption` must be one of .*, got 'blurr' \(did you mean 'blur'\?\)\.$",
+    ):
         corruptions.parse("blurr")
-    with pytest.raises(ValueError, match=r"^`hijack` must be given n_columns, size, got 'share'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`hijack` must be given n_columns, size, got 'share'\.$"
+    ):
         attacks.parse("hijack(share=0.5)")

@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from holdfast import Layout
-from holdfast._registry import Registry
 from holdfast.geometry import DenseRows
+from holdfast.registry import Registry
 from holdfast.seeds import stream
 from holdfast.threats import Attack, attacks, corruptions
-from holdfast.threats._scene import State
+from holdfast.threats._attack_context import State
 from tests.samples import HOSTILE, gaussian
-from tests.threats.cases import ATTACKS, CORRUPTIONS, DTYPES, FEATURES, LABELS, Case, batch, some_bad
+from tests.threats.cases import (
+    ATTACKS,
+    CORRUPTIONS,
+    DTYPES,
+    FEATURES,
+    LABELS,
+    Case,
+    batch,
+    some_bad,
+)
 
 N, D = 9, 12
 every_attack = pytest.mark.parametrize("case", ATTACKS, ids=str)
@@ -31,15 +40,26 @@ def call(case: Case, rows: Tensor, mask: Tensor, seed: int = 0, state: State = N
 
 def same(a: Tensor, b: Tensor) -> bool:
     """Equal, NaN and all."""
-    return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and bool(((a == b) | (a.isnan() & b.isnan())).all())
+    )
 
 
 def test_every_threat_has_a_case() -> None:
     assert {case.text.split("(")[0] for case in ATTACKS} == set(attacks.names)
-    assert {case.text.split("(")[0] for case in CORRUPTIONS} == set(corruptions.names) == FEATURES | LABELS
+    assert (
+        {case.text.split("(")[0] for case in CORRUPTIONS}
+        == set(corruptions.names)
+        == FEATURES | LABELS
+    )
 
 
-@pytest.mark.parametrize("threat", [*map(attacks.__getitem__, attacks.names), *map(corruptions.__getitem__, corruptions.names)])
+@pytest.mark.parametrize(
+    "threat",
+    [*map(attacks.__getitem__, attacks.names), *map(corruptions.__getitem__, corruptions.names)],
+)
 def test_states_its_aim_formula_and_example(threat: type[Attack]) -> None:
     assert threat.aim.endswith(".")
     assert "\n" not in threat.aim
@@ -49,7 +69,9 @@ def test_states_its_aim_formula_and_example(threat: type[Attack]) -> None:
 @every_attack
 @given(st.integers(2, 12), st.integers(1, 30), st.data())
 @settings(max_examples=15)
-def test_touches_only_bad_rows_and_keeps_its_input(case: Case, n: int, d: int, data: st.DataObject) -> None:
+def test_touches_only_bad_rows_and_keeps_its_input(
+    case: Case, n: int, d: int, data: st.DataObject
+) -> None:
     dtype = data.draw(st.sampled_from(DTYPES))
     mask = some_bad(n, data.draw(st.integers(0, n - 1)), seed=d)
     rows = gaussian(n, d, seed=n, dtype=dtype)
@@ -78,7 +100,9 @@ def test_is_reproducible_and_draws_from_its_generator_alone(case: Case, dtype: t
     world = torch.get_rng_state()
     assert same(call(case, rows, mask), call(case, rows, mask))
     assert torch.equal(world, torch.get_rng_state())
-    assert same(call(case, rows, mask), call(case, rows, mask, seed=1)) != case.attack.needs_generator
+    assert (
+        same(call(case, rows, mask), call(case, rows, mask, seed=1)) != case.attack.needs_generator
+    )
 
 
 @every_attack
@@ -125,7 +149,10 @@ def test_strided_and_kept_rows(case: Case) -> None:
     rows, mask = gaussian(D, N).T, some_bad(N, 3)
     assert same(call(case, rows, mask), call(case, rows.contiguous(), mask))
     kept = DenseRows(gaussian(2 * N, D)).keep(torch.arange(0, 2 * N, 2))
-    assert same(case.attack(kept, mask, generator=stream(0, "attack")).matrix(), call(case, gaussian(2 * N, D)[::2], mask))
+    assert same(
+        case.attack(kept, mask, generator=stream(0, "attack")).matrix(),
+        call(case, gaussian(2 * N, D)[::2], mask),
+    )
 
 
 @every_attack
@@ -144,7 +171,10 @@ def test_without_bad_rows_nothing_changes(case: Case) -> None:
 def test_without_honest_rows(case: Case) -> None:
     mask = some_bad(N, N)
     if case.attack.looks_at_honest:
-        with pytest.raises(ValueError, match=r"^`mask` must leave at least one honest row \(needed by \w+\(.*\)\), got none\.$"):
+        with pytest.raises(
+            ValueError,
+            match=r"^`mask` must leave at least one honest row \(needed by \w+\(.*\)\), got none\.$",
+        ):
             call(case, gaussian(N, D), mask)
     else:
         assert call(case, gaussian(N, D), mask).shape == (N, D)
@@ -163,7 +193,9 @@ def test_hostile_magnitudes_do_not_crash(case: Case, dtype: torch.dtype) -> None
             assert state is None or bool(torch.isfinite(state).all()), kind
 
 
-@pytest.mark.parametrize("case", [case for case in ATTACKS if case.attack.name != "bit-flips"], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in ATTACKS if case.attack.name != "bit-flips"], ids=str
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_is_rounded_once(case: Case, dtype: torch.dtype) -> None:
     """Bad rows are those of the same attack in float32, rounded to half precision. (Flipped bits are those of the dtype itself.)"""
@@ -174,11 +206,20 @@ def test_half_precision_is_rounded_once(case: Case, dtype: torch.dtype) -> None:
     assert same(call(case, rows, mask), wide.to(dtype))
 
 
-HAS_A_SIZE = {"additive-noise", "random-rows", "non-finite", "bit-flips", "hijack", "hijack-and-lie"}
+HAS_A_SIZE = {
+    "additive-noise",
+    "random-rows",
+    "non-finite",
+    "bit-flips",
+    "hijack",
+    "hijack-and-lie",
+}
 """Attacks of which something stays when all rows become larger."""
 
 
-@pytest.mark.parametrize("case", [case for case in ATTACKS if case.attack.name not in HAS_A_SIZE], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in ATTACKS if case.attack.name not in HAS_A_SIZE], ids=str
+)
 @pytest.mark.parametrize("exponent", [-100, 100])
 def test_scale(case: Case, exponent: int) -> None:
     """What is made from honest rows alone scales with them exactly, far beyond where squares of float32 overflow or vanish."""
@@ -209,7 +250,9 @@ def test_wrong_masks_are_refused(case: Case, mask: Tensor, got: str) -> None:
 def test_a_generator_is_needed_or_not(case: Case) -> None:
     rows, mask = gaussian(N, D), some_bad(N, 3)
     if case.attack.needs_generator:
-        with pytest.raises(ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"):
+        with pytest.raises(
+            ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"
+        ):
             case.attack(rows, mask)
     else:
         assert same(case.attack(rows, mask), call(case, rows, mask))
@@ -219,12 +262,17 @@ def test_a_generator_is_needed_or_not(case: Case) -> None:
 def test_a_state_is_taken_or_refused(case: Case) -> None:
     rows, mask = gaussian(N, D), some_bad(N, 3)
     if not case.attack.takes_state:
-        with pytest.raises(ValueError, match=r"^`state` must be left out, because \w+\(.*\) keeps none, got Tensor\.$"):
+        with pytest.raises(
+            ValueError,
+            match=r"^`state` must be left out, because \w+\(.*\) keeps none, got Tensor\.$",
+        ):
             call(case, rows, mask, state=torch.zeros(D))
     else:
         with pytest.raises(ValueError, match=r"^`state` must have shape \(.*\), got \(5,\)\.$"):
             call(case, rows, mask, state=torch.zeros(5))
-        with pytest.raises(ValueError, match=r"^`state` must be a floating tensor, got torch\.int64\.$"):
+        with pytest.raises(
+            ValueError, match=r"^`state` must be a floating tensor, got torch\.int64\.$"
+        ):
             call(case, rows, mask, state=torch.zeros(5, dtype=torch.int64))
 
 
@@ -243,7 +291,9 @@ def test_objects_are_their_configuration(case: Case) -> None:
 @every_corruption
 @given(st.integers(1, 10), st.sampled_from([1, 3]), st.integers(3, 12), st.data())
 @settings(max_examples=15)
-def test_touches_only_bad_samples_and_keeps_its_input(case: Case, n: int, channels: int, side: int, data: st.DataObject) -> None:
+def test_touches_only_bad_samples_and_keeps_its_input(
+    case: Case, n: int, channels: int, side: int, data: st.DataObject
+) -> None:
     dtype = data.draw(st.sampled_from(DTYPES))
     mask = some_bad(n, data.draw(st.integers(0, n)), seed=side)
     images, labels = batch(n, channels, side, dtype, seed=n)
@@ -257,7 +307,11 @@ def test_touches_only_bad_samples_and_keeps_its_input(case: Case, n: int, channe
     assert torch.equal(images, images_before)
     assert torch.equal(labels, labels_before)
     assert (got.dtype, got.shape, got.device) == (images.dtype, images.shape, images.device)
-    assert (classes.dtype, classes.shape, classes.device) == (labels.dtype, labels.shape, labels.device)
+    assert (classes.dtype, classes.shape, classes.device) == (
+        labels.dtype,
+        labels.shape,
+        labels.device,
+    )
     assert same(got[~mask], images[~mask])
     assert torch.equal(classes[~mask], labels[~mask])
 
@@ -277,9 +331,14 @@ def test_corruptions_draw_from_the_generator_they_need(case: Case) -> None:
     images, labels = batch(40)
     mask = some_bad(40, 20)
     if case.corruption.needs_generator:
-        with pytest.raises(ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"):
+        with pytest.raises(
+            ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"
+        ):
             case.corruption(images, labels, mask)
-        a, b = (case.corruption(images, labels, mask, generator=stream(seed, "corruption")) for seed in (0, 1))
+        a, b = (
+            case.corruption(images, labels, mask, generator=stream(seed, "corruption"))
+            for seed in (0, 1)
+        )
         assert not (torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]))
     else:
         case.corruption(images, labels, mask)
@@ -303,6 +362,8 @@ BAD_BATCHES: list[tuple[object, object, object, str]] = [
 
 @every_corruption
 @pytest.mark.parametrize(("images", "labels", "mask", "message"), BAD_BATCHES)
-def test_wrong_batches_are_refused(case: Case, images: Tensor, labels: Tensor, mask: Tensor, message: str) -> None:
+def test_wrong_batches_are_refused(
+    case: Case, images: Tensor, labels: Tensor, mask: Tensor, message: str
+) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         case.corruption(images, labels, mask, generator=stream(0, "corruption"))

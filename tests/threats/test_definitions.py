@@ -36,7 +36,7 @@ from holdfast.threats import (
     TargetLabel,
     ZeroRows,
 )
-from holdfast.threats._scene import State
+from holdfast.threats._attack_context import State
 from tests.oracle import attacks as oracle
 from tests.samples import common, gaussian
 from tests.threats.cases import batch, some_bad
@@ -55,7 +55,9 @@ def sent(attack: Attack, rows: Tensor = ROWS, state: State = None) -> Tensor:
 
 
 def assert_close(got: Tensor, wanted: Tensor, tolerance: float = 1e-5) -> None:
-    torch.testing.assert_close(got.double(), wanted.double().expand_as(got), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        got.double(), wanted.double().expand_as(got), rtol=tolerance, atol=tolerance
+    )
 
 
 def test_flips_and_nothing() -> None:
@@ -89,12 +91,18 @@ def test_noise_has_its_mean_and_deviation(attack: Attack, centre: float, deviati
     (torch.float64, (62, 63)), (torch.float64, (0, 51)), (torch.float16, (15,)), (torch.float16, (3, 9, 14)),
 ])  # fmt: skip
 def test_bits_are_flipped_exactly(dtype: torch.dtype, bits: tuple[int, ...]) -> None:
-    special = torch.tensor([0.0, -0.0, 1.0, -1.5, 2.0**-14, 6e-8, 60000.0, float("inf"), 2.0**-10], dtype=dtype)
+    special = torch.tensor(
+        [0.0, -0.0, 1.0, -1.5, 2.0**-14, 6e-8, 60000.0, float("inf"), 2.0**-10], dtype=dtype
+    )
     rows = torch.cat([ROWS.to(dtype), special.expand(N, -1)], dim=1)
     got = BitFlips(bits=bits)(rows, MASK)[MASK]
-    wanted = [[oracle.flip_bits(value, bits, dtype) for value in row] for row in rows[MASK].tolist()]
+    wanted = [
+        [oracle.flip_bits(value, bits, dtype) for value in row] for row in rows[MASK].tolist()
+    ]
     # Through float64 and back is exact, NaN apart.
-    torch.testing.assert_close(got, torch.tensor(wanted, dtype=torch.float64).to(dtype), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        got, torch.tensor(wanted, dtype=torch.float64).to(dtype), rtol=0, atol=0, equal_nan=True
+    )
     twice = BitFlips(bits=bits)(got, torch.ones(N_BAD, dtype=torch.bool))
     assert torch.equal(twice.view(torch.uint8), rows[MASK].view(torch.uint8))
 
@@ -132,14 +140,18 @@ def test_little_is_enough(z: float) -> None:
 @given(st.integers(3, 60), st.data())
 def test_how_little_is_enough(n: int, data: st.DataObject) -> None:
     n_bad = data.draw(st.integers(0, n // 2))
-    assert LittleIsEnough().deviations(n, n_bad) == pytest.approx(oracle.little_is_enough_z(n, n_bad), abs=1e-9)
+    assert LittleIsEnough().deviations(n, n_bad) == pytest.approx(
+        oracle.little_is_enough_z(n, n_bad), abs=1e-9
+    )
 
 
 def test_little_is_enough_where_its_formula_is_not() -> None:
     """A majority counts as if it needed one supporter: z is finite and does not fall as more rows are bad."""
     values = [LittleIsEnough().deviations(20, n_bad) for n_bad in range(2, 11)]
     assert values == sorted(values)
-    assert LittleIsEnough().deviations(20, 12) == pytest.approx(1.1503494)  # the normal quantile of 7/8
+    assert LittleIsEnough().deviations(20, 12) == pytest.approx(
+        1.1503494
+    )  # the normal quantile of 7/8
 
     assert LittleIsEnough().deviations(2, 1) == 0.0
     one_honest = torch.tensor([True, False, True])
@@ -155,7 +167,9 @@ def test_inner_product(factor: float) -> None:
 def test_collapse(dtype: torch.dtype) -> None:
     rows = common(N, D, 100.0, dtype=dtype)
     got = Collapse()(rows, MASK)
-    assert float(got.double().mean(0).abs().max()) <= 10 * torch.finfo(dtype).eps * float(got.abs().max())
+    assert float(got.double().mean(0).abs().max()) <= 10 * torch.finfo(dtype).eps * float(
+        got.abs().max()
+    )
     assert_close(got[MASK], -rows[~MASK].double().sum(0) / N_BAD)
 
 
@@ -166,7 +180,11 @@ def test_min_max(direction: Direction, ratio: float, seed: int) -> None:
     rows = common(N, D, ratio, seed, torch.float64)
     honest = rows[~MASK]
     assert_close(sent(MinMax(direction=direction), rows), oracle.min_max(honest, direction), 1e-7)
-    assert_close(sent(MinMax(direction=direction), rows.float()), oracle.min_max(honest, direction), 1e-4 * max(1.0, ratio))
+    assert_close(
+        sent(MinMax(direction=direction), rows.float()),
+        oracle.min_max(honest, direction),
+        1e-4 * max(1.0, ratio),
+    )
 
 
 @directions
@@ -176,11 +194,22 @@ def test_min_sum(direction: Direction, ratio: float, seed: int) -> None:
     rows = common(N, D, ratio, seed, torch.float64)
     honest = rows[~MASK]
     assert_close(sent(MinSum(direction=direction), rows), oracle.min_sum(honest, direction), 1e-6)
-    assert_close(sent(MinSum(direction=direction), rows.float()), oracle.min_sum(honest, direction), 1e-4 * max(1.0, ratio))
+    assert_close(
+        sent(MinSum(direction=direction), rows.float()),
+        oracle.min_sum(honest, direction),
+        1e-4 * max(1.0, ratio),
+    )
 
 
-@given(st.integers(1, 9), st.integers(1, 12), st.sampled_from(["unit", "sign", "std"]), st.integers(0, 100))
-def test_min_max_stays_within_its_bound_and_reaches_it(n_honest: int, d: int, direction: Direction, seed: int) -> None:
+@given(
+    st.integers(1, 9),
+    st.integers(1, 12),
+    st.sampled_from(["unit", "sign", "std"]),
+    st.integers(0, 100),
+)
+def test_min_max_stays_within_its_bound_and_reaches_it(
+    n_honest: int, d: int, direction: Direction, seed: int
+) -> None:
     rows = gaussian(n_honest + 2, d, seed)
     mask = some_bad(n_honest + 2, 2, seed)
     bad, honest = MinMax(direction=direction)(rows, mask)[mask][0].double(), rows[~mask].double()
@@ -189,7 +218,9 @@ def test_min_max_stays_within_its_bound_and_reaches_it(n_honest: int, d: int, di
     assert farthest == pytest.approx(bound, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("attack", [MinMax(), MinMax(direction="std"), MinSum(direction="sign"), MinSum()], ids=repr)
+@pytest.mark.parametrize(
+    "attack", [MinMax(), MinMax(direction="std"), MinSum(direction="sign"), MinSum()], ids=repr
+)
 def test_where_there_is_no_way_to_go(attack: Attack) -> None:
     """Equal honest rows, or rows of zeros: the bad ones equal them."""
     for value in (0.0, 2.5):
@@ -222,7 +253,9 @@ def test_mimic_learns_the_direction_in_which_honest_rows_differ() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_shadow(fraction: float, seed: int) -> None:
     rows = gaussian(N, D, seed, torch.float64) * torch.logspace(-3, 1, D, dtype=torch.float64)
-    assert_close(sent(Shadow(fraction=fraction), rows), oracle.shadow(rows[~MASK], N_BAD, fraction), 1e-9)
+    assert_close(
+        sent(Shadow(fraction=fraction), rows), oracle.shadow(rows[~MASK], N_BAD, fraction), 1e-9
+    )
     memory = gaussian(1, D, seed + 1, torch.float64)[0]
     wanted = oracle.shadow(rows[~MASK] + memory, N_BAD, fraction) - memory
     assert_close(sent(Shadow(fraction=fraction), rows, memory), wanted, 1e-9)
@@ -261,13 +294,21 @@ def test_salt_and_pepper(fraction: float) -> None:
     n = black[:, 0].numel()
     for share in (black, white):
         wanted = fraction / 2
-        assert abs(float(share[:, 0].double().mean()) - wanted) < 5 * (wanted * (1 - wanted) / n) ** 0.5
+        assert (
+            abs(float(share[:, 0].double().mean()) - wanted)
+            < 5 * (wanted * (1 - wanted) / n) ** 0.5
+        )
 
 
-@pytest.mark.parametrize(("sigma", "height", "width"), [(0.7, 8, 8), (1.5, 7, 10), (5.0, 6, 9), (5.0, 1, 5), (20.0, 4, 4)])
+@pytest.mark.parametrize(
+    ("sigma", "height", "width"),
+    [(0.7, 8, 8), (1.5, 7, 10), (5.0, 6, 9), (5.0, 1, 5), (20.0, 4, 4)],
+)
 def test_blur(sigma: float, height: int, width: int) -> None:
     images = torch.rand(2, 2, height, width, generator=stream(0, "images"))
-    got, _ = Blur(sigma=sigma)(images, torch.zeros(2, dtype=torch.int64), torch.tensor([True, True]))
+    got, _ = Blur(sigma=sigma)(
+        images, torch.zeros(2, dtype=torch.int64), torch.tensor([True, True])
+    )
     for i in range(2):
         for channel in range(2):
             assert_close(got[i, channel], oracle.blur(images[i, channel], sigma))
@@ -278,13 +319,17 @@ def test_labels() -> None:
     flipped = LabelFlip()(IMAGES, LABELS, BAD)[1]
     assert flipped[BAD].tolist() == [9 - label for label in LABELS[BAD].tolist()]
     three = LABELS % 3
-    assert LabelFlip(n_classes=3)(IMAGES, three, BAD)[1][BAD].tolist() == [2 - label for label in three[BAD].tolist()]
+    assert LabelFlip(n_classes=3)(IMAGES, three, BAD)[1][BAD].tolist() == [
+        2 - label for label in three[BAD].tolist()
+    ]
 
 
 def test_random_labels_are_uniform_over_all_classes() -> None:
     n = 20_000
     images, labels = torch.zeros(n, 1, 1, 1), torch.full((n,), 4)
-    drawn = RandomLabels()(images, labels, torch.ones(n, dtype=torch.bool), generator=stream(0, "labels"))[1]
+    drawn = RandomLabels()(
+        images, labels, torch.ones(n, dtype=torch.bool), generator=stream(0, "labels")
+    )[1]
     shares = torch.bincount(drawn, minlength=10).double() / n
     assert shares.shape == (10,)
     assert bool(((shares - 0.1).abs() < 5 * (0.09 / n) ** 0.5).all())
@@ -312,6 +357,12 @@ def test_success_rate_counts_images_of_other_classes() -> None:
     assert 0.5 < wanted < 0.9
     assert backdoor.success_rate(sees_the_trigger, IMAGES, LABELS) == pytest.approx(wanted)
     as_scores = torch.eye(10)
-    assert backdoor.success_rate(lambda images: as_scores[sees_the_trigger(images)], IMAGES, LABELS) == pytest.approx(wanted)
-    assert backdoor.success_rate(lambda images: torch.full((len(images),), 3), IMAGES, LABELS) == 0.0
-    assert backdoor.success_rate(lambda images: torch.full((len(images),), 7), IMAGES, LABELS) == 1.0
+    assert backdoor.success_rate(
+        lambda images: as_scores[sees_the_trigger(images)], IMAGES, LABELS
+    ) == pytest.approx(wanted)
+    assert (
+        backdoor.success_rate(lambda images: torch.full((len(images),), 3), IMAGES, LABELS) == 0.0
+    )
+    assert (
+        backdoor.success_rate(lambda images: torch.full((len(images),), 7), IMAGES, LABELS) == 1.0
+    )

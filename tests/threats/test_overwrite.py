@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
-from holdfast.threats._scene import State
+from holdfast.threats._attack_context import State
 from tests.samples import HOSTILE, gaussian
 from tests.threats.cases import ATTACKS, DTYPES, Case, some_bad
 
@@ -22,7 +22,9 @@ def bits(rows: Tensor) -> list[int]:
     return found
 
 
-def assert_overwrites_as_it_calls(case: Case, rows: Tensor, mask: Tensor, state: State = None) -> None:
+def assert_overwrites_as_it_calls(
+    case: Case, rows: Tensor, mask: Tensor, state: State = None
+) -> None:
     """The same rows to the bit, in the same memory; honest rows, mask and state as they were."""
     before, mask_before = rows.clone(), mask.clone()
     state_before = None if state is None else state.clone()
@@ -42,7 +44,9 @@ def assert_overwrites_as_it_calls(case: Case, rows: Tensor, mask: Tensor, state:
 @settings(max_examples=10)
 def test_equals_the_call(case: Case, n: int, d: int, data: st.DataObject) -> None:
     mask = some_bad(n, data.draw(st.integers(0, n - 1)), seed=d)
-    assert_overwrites_as_it_calls(case, gaussian(n, d, seed=n, dtype=data.draw(st.sampled_from(DTYPES))), mask)
+    assert_overwrites_as_it_calls(
+        case, gaussian(n, d, seed=n, dtype=data.draw(st.sampled_from(DTYPES))), mask
+    )
 
 
 @every_attack
@@ -95,7 +99,9 @@ def test_refuses_what_it_cannot_overwrite(case: Case) -> None:
         with pytest.raises(ValueError, match=r"^`mask` must be a bool tensor \[9\]"):
             attack.overwrite(rows, wrong, generator=stream(0, "attack"))
     if attack.needs_generator:
-        with pytest.raises(ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"):
+        with pytest.raises(
+            ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"
+        ):
             attack.overwrite(rows, mask)
     if not attack.takes_state:
         with pytest.raises(ValueError, match=r"^`state` must be left out"):

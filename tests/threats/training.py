@@ -11,8 +11,8 @@ from torch.nn.functional import avg_pool2d, cross_entropy
 
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
-from holdfast.threats import Attack, Cast, Corruption, rows_to_samples
-from holdfast.threats._scene import State
+from holdfast.threats import Adversaries, Attack, Corruption, rows_to_samples
+from holdfast.threats._attack_context import State
 
 N_ROWS, BATCH, LR = 20, 32, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
@@ -34,13 +34,19 @@ class Result:
     @property
     def along(self) -> float:
         """The median over steps of the direction's part along the honest mean; 1 if it is that mean."""
-        parts = [float(step @ mean / mean.square().sum()) for step, mean in zip(self.directions, self.honest, strict=True)]
+        parts = [
+            float(step @ mean / mean.square().sum())
+            for step, mean in zip(self.directions, self.honest, strict=True)
+        ]
         return sorted(parts)[len(parts) // 2]
 
     @property
     def away(self) -> float:
         """The median over steps of the direction's distance from the honest mean, in lengths of that mean."""
-        parts = [float((step - mean).norm() / mean.norm()) for step, mean in zip(self.directions, self.honest, strict=True)]
+        parts = [
+            float((step - mean).norm() / mean.norm())
+            for step, mean in zip(self.directions, self.honest, strict=True)
+        ]
         return sorted(parts)[len(parts) // 2]
 
 
@@ -80,25 +86,35 @@ def train(
     """
     pixels, labels = images("train")
     draws, threats = stream(seed, "batches"), stream(seed, "threats")
-    cast = Cast(bad_fraction=bad_fraction)
+    adversaries = Adversaries(bad_fraction=bad_fraction)
     mask: Tensor | None = None
     state: State = None
     parameters = torch.zeros(D)
     result = Result(parameters, 0.0)
-    pools = [torch.nonzero((labels == i % 10) | (labels == (i + 1) % 10))[:, 0] for i in range(N_ROWS)]
+    pools = [
+        torch.nonzero((labels == i % 10) | (labels == (i + 1) % 10))[:, 0] for i in range(N_ROWS)
+    ]
     accuracies = []
     for t in range(n_steps):
         batch = torch.randint(0, len(labels), (N_ROWS, BATCH), generator=draws)
         if sorted_by_class:
-            batch = torch.stack([pool[row % len(pool)] for pool, row in zip(pools, batch, strict=True)])
+            batch = torch.stack(
+                [pool[row % len(pool)] for pool, row in zip(pools, batch, strict=True)]
+            )
         x, y = pixels[batch], labels[batch]
-        mask = cast.draw(N_ROWS, generator=threats, previous=mask)
+        mask = adversaries.draw(N_ROWS, generator=threats, previous=mask)
         clean = row_gradients(parameters, x, y)
         rows = clean
         if isinstance(threat, Corruption):
-            samples = cast.draw(N_ROWS * BATCH, generator=threats) if by_sample else rows_to_samples(mask, N_ROWS * BATCH)
+            samples = (
+                adversaries.draw(N_ROWS * BATCH, generator=threats)
+                if by_sample
+                else rows_to_samples(mask, N_ROWS * BATCH)
+            )
             x, y = threat(x.flatten(0, 1), y.flatten(), samples, generator=threats)
-            rows = row_gradients(parameters, x.view(N_ROWS, BATCH, 1, 14, 14), y.view(N_ROWS, BATCH))
+            rows = row_gradients(
+                parameters, x.view(N_ROWS, BATCH, 1, 14, 14), y.view(N_ROWS, BATCH)
+            )
         if isinstance(threat, Attack):
             rows = threat(clean, mask, generator=threats, state=state)
             state = threat.learn(clean, mask, state)

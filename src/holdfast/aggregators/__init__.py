@@ -1,6 +1,5 @@
 """Rules that turn rows [n, d], some of them bad, into one vector [d]."""
 
-from holdfast._registry import Registry
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._bucketing import Bucketing
 from holdfast.aggregators._bulyan import Bulyan
@@ -29,6 +28,7 @@ from holdfast.aggregators._trimmed_mean import TrimmedMean
 from holdfast.aggregators._trusted_reference import TrustedReference
 from holdfast.aggregators._wrapper import Wrapper
 from holdfast.aggregators._zeno import Zeno
+from holdfast.registry import Registry
 
 __all__ = [
     "Aggregate",
@@ -66,7 +66,11 @@ __all__ = [
 
 rules: Registry[Aggregator] = Registry(
     "rule",
-    [member for member in list(globals().values()) if isinstance(member, type) and "name" in vars(member)],
+    [
+        member
+        for member in list(globals().values())
+        if isinstance(member, type) and "name" in vars(member)
+    ],
     inner="aggregator",
 )
 """Every rule by its short name: `rules.parse("mixing(n_bad=3) | geometric-median")`."""

@@ -8,9 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_enough_rows, check_finite_weight, check_generator, check_row_weights, check_vector, failure
 from holdfast._typing import Score, TensorOrTensors
 from holdfast.aggregators._call_arguments import NOTHING
+from holdfast.checks import (
+    check_enough_rows,
+    check_finite_weight,
+    check_generator,
+    check_row_weights,
+    check_vector,
+    failure,
+)
 from holdfast.geometry import DenseRows, Outcome, Rows
 
 
@@ -63,7 +70,11 @@ class Given:
 
     def weights_of(self, n: int) -> Tensor:
         """[n] the row weights, equal ones if none were given."""
-        return torch.full((n,), 1.0 / n, dtype=torch.float64) if self.row_weights is None else self.row_weights
+        return (
+            torch.full((n,), 1.0 / n, dtype=torch.float64)
+            if self.row_weights is None
+            else self.row_weights
+        )
 
 
 class Aggregator(ABC):
@@ -126,7 +137,9 @@ class Aggregator(ABC):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """The vector [d]; see :meth:`aggregate`."""
-        return self.aggregate(rows, row_weights=row_weights, reference=reference, score=score, generator=generator).vector
+        return self.aggregate(
+            rows, row_weights=row_weights, reference=reference, score=score, generator=generator
+        ).vector
 
     @torch.no_grad()
     def aggregate(
@@ -149,7 +162,9 @@ class Aggregator(ABC):
         """
         rows = rows if isinstance(rows, Rows) else DenseRows(rows)
         given = self._check(rows, row_weights, reference, score, generator)
-        with torch.autocast(rows.device.type, enabled=False):  # half precision would round inner products to three digits
+        with torch.autocast(
+            rows.device.type, enabled=False
+        ):  # half precision would round inner products to three digits
             if given.row_weights is None or bool((given.row_weights > 0).all()):
                 return self._aggregate(rows, given)
             used = torch.nonzero(given.row_weights)[:, 0]
@@ -165,19 +180,30 @@ class Aggregator(ABC):
         generator: torch.Generator | None,
     ) -> Given:
         check_enough_rows(rows.n, self.n_needed, self)
-        brought = {"row_weights": row_weights, "reference": reference, "score": score, "generator": generator}
+        brought = {
+            "row_weights": row_weights,
+            "reference": reference,
+            "score": score,
+            "generator": generator,
+        }
         for argument, value in brought.items():
             if value is None and argument in self.needs:
                 raise failure(argument, f"be given to {self!r}", None)
             if value is not None and argument not in self.takes:
-                raise failure(argument, f"be left out, because {self!r} has no use for it", type(value).__name__)
+                raise failure(
+                    argument,
+                    f"be left out, because {self!r} has no use for it",
+                    type(value).__name__,
+                )
         if reference is not None:
             check_vector("reference", reference, rows.d)
         if score is not None and not callable(score):
             raise failure("score", "be a function of a direction", type(score).__name__)
         if generator is not None:
             check_generator(generator)
-        weights = None if row_weights is None else _none_if_equal(check_row_weights(row_weights, rows.n))
+        weights = (
+            None if row_weights is None else _none_if_equal(check_row_weights(row_weights, rows.n))
+        )
         return Given(weights, reference, score, generator)
 
 

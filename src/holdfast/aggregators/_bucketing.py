@@ -5,10 +5,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._call_arguments import GENERATOR
 from holdfast.aggregators._wrapper import Wrapper, check_wrappable
+from holdfast.checks import check_count
 from holdfast.geometry import Lengths
 
 
@@ -55,7 +55,9 @@ class Bucketing(Wrapper):
 
     def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
         assert given.generator is not None
-        order = torch.randperm(measured.n, generator=given.generator, device=given.generator.device).cpu()
+        order = torch.randperm(
+            measured.n, generator=given.generator, device=given.generator.device
+        ).cpu()
         shares = given.weights_of(measured.n)
         matrix = torch.zeros(ceil(measured.n / self.bucket_size), measured.n, dtype=torch.float64)
         for bucket, members in enumerate(torch.split(order, self.bucket_size)):

@@ -4,11 +4,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._krum import krum_choice
 from holdfast.aggregators._mean_around_median import mean_around_median
+from holdfast.checks import check_count
 from holdfast.geometry import Rows
 
 

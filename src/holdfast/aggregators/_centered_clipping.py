@@ -3,10 +3,10 @@ from typing import final
 
 import torch
 
-from holdfast._checks import check_count, check_positive
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import REFERENCE, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.checks import check_count, check_positive
 from holdfast.geometry import Gram, Outcome, Solution, distances_from
 
 
@@ -46,7 +46,9 @@ class CenteredClipping(GramAggregator):
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         # The reference is the point that follows the rows.
-        products = (gram.about_origin if given.reference is None else gram.about(gram.n))[: gram.n, : gram.n]
+        products = (gram.about_origin if given.reference is None else gram.about(gram.n))[
+            : gram.n, : gram.n
+        ]
         radius = self.radius / gram.unit
         shares = given.weights_of(gram.n)
         weights = torch.zeros_like(shares)  # of g_i - start
@@ -54,4 +56,6 @@ class CenteredClipping(GramAggregator):
             distances = distances_from(products, weights)
             pulls = shares * (radius / distances).clamp(max=1.0).nan_to_num(1.0)
             weights = weights * (1 - pulls.sum()) + pulls
-        return Solution(weights, Outcome.FINISHED, self.n_steps, reference_weight=1 - float(weights.sum()))
+        return Solution(
+            weights, Outcome.FINISHED, self.n_steps, reference_weight=1 - float(weights.sum())
+        )

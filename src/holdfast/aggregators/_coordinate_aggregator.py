@@ -6,9 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_finite_majority
 from holdfast._compile import WIDTH, column_kernel
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.checks import check_finite_majority
 from holdfast.geometry import Rows
 
 
@@ -23,7 +23,9 @@ class CoordinateAggregator(Aggregator):
     reads_columns = True
 
     @abstractmethod
-    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _column_function(
+        self, n: int, n_lost: int, row_weights: Tensor | None
+    ) -> Callable[[Tensor], Tensor]:
         """The function from a chunk [n, c] to [c]; `n_lost` further rows were not finite and are gone."""
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
@@ -35,7 +37,9 @@ class CoordinateAggregator(Aggregator):
             rejected = ~finite
             if bool(rejected.any()):
                 kept = torch.nonzero(finite)[:, 0]
-                vector, _ = self._map(rows.keep(kept), rows.n_lost + rows.n - len(kept), given.for_rows(kept))
+                vector, _ = self._map(
+                    rows.keep(kept), rows.n_lost + rows.n - len(kept), given.for_rows(kept)
+                )
         return Aggregate(vector, None, rejected)
 
     def _map(self, rows: Rows, n_lost: int, given: Given) -> tuple[Tensor, bool]:
@@ -43,5 +47,9 @@ class CoordinateAggregator(Aggregator):
             return self._column_function(rows.n, n_lost, given.row_weights)
 
         key = (self, rows.n, n_lost, rows.dtype, rows.device)
-        kernel = make() if given.row_weights is not None else column_kernel(key, make, repr(self), rows.n)
+        kernel = (
+            make()
+            if given.row_weights is not None
+            else column_kernel(key, make, repr(self), rows.n)
+        )
         return rows.map_columns(kernel, WIDTH)

@@ -36,7 +36,9 @@ class CoordinateMedian(CoordinateAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _column_function(
+        self, n: int, n_lost: int, row_weights: Tensor | None
+    ) -> Callable[[Tensor], Tensor]:
         if row_weights is not None:
             return lambda chunk: _weighted_median(chunk, row_weights)
         middle = median(n)
@@ -51,4 +53,6 @@ def _weighted_median(chunk: Tensor, row_weights: Tensor) -> Tensor:
     low = (reached < 0.5 - rounding).sum(0).clamp(max=last)
     high = (reached <= 0.5 + rounding).sum(0).clamp(max=last)
     middle = torch.stack([low, high])
-    return (0.5 * values.gather(0, middle)).sum(0)  # halved first: the sum of two large values may overflow
+    return (0.5 * values.gather(0, middle)).sum(
+        0
+    )  # halved first: the sum of two large values may overflow

@@ -3,11 +3,19 @@ from typing import final
 
 import torch
 
-from holdfast._checks import check_count, check_positive
 from holdfast.aggregators._aggregator import Aggregate, Given
 from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.geometry import DenseRows, Gram, Rows, Solution, geometric_median, pays_to_stream, streaming_geometric_median
+from holdfast.checks import check_count, check_positive
+from holdfast.geometry import (
+    DenseRows,
+    Gram,
+    Rows,
+    Solution,
+    geometric_median,
+    pays_to_stream,
+    streaming_geometric_median,
+)
 
 
 @final
@@ -51,13 +59,19 @@ class GeometricMedian(GramAggregator):
         points = rows.points
         if points is None or not pays_to_stream(points):
             return None
-        found = streaming_geometric_median(points, row_weights=given.row_weights, tolerance=self.tolerance)
+        found = streaming_geometric_median(
+            points, row_weights=given.row_weights, tolerance=self.tolerance
+        )
         if found is None:
             return None
         solution, vector = found
         vector = vector if isinstance(rows, DenseRows) else rows.combine(solution.weights)
         nothing = torch.zeros(rows.n, dtype=torch.bool)
-        return Aggregate(vector, solution.weights, nothing, solution.outcome, solution.gap, solution.steps)
+        return Aggregate(
+            vector, solution.weights, nothing, solution.outcome, solution.gap, solution.steps
+        )
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        return geometric_median(gram, row_weights=given.row_weights, tolerance=self.tolerance, max_steps=self.max_steps)
+        return geometric_median(
+            gram, row_weights=given.row_weights, tolerance=self.tolerance, max_steps=self.max_steps
+        )

@@ -33,13 +33,27 @@ class GramAggregator(Aggregator):
         found = self._without_gram(rows, given)
         if found is not None:
             return found
-        gram: Any = rows.gram(given.references, given.row_weights) if self.reads_products else rows.lengths()
+        gram: Any = (
+            rows.gram(given.references, given.row_weights)
+            if self.reads_products
+            else rows.lengths()
+        )
         solution = self._solve(gram, given.for_rows(gram.kept))
         weights = torch.zeros(rows.n, dtype=torch.float64)
         weights[gram.kept] = solution.weights
         rejected = torch.ones(rows.n, dtype=torch.bool)
-        rejected[gram.kept] = solution.weights == 0 if solution.rejected is None else solution.rejected
+        rejected[gram.kept] = (
+            solution.weights == 0 if solution.rejected is None else solution.rejected
+        )
         vector = rows.combine(weights, exact=gram.exact)
         if solution.reference_weight != 0.0 and given.reference is not None:
             vector += solution.reference_weight * given.reference.to(vector)
-        return Aggregate(vector, weights, rejected, solution.outcome, solution.gap, solution.steps, solution.reference_weight)
+        return Aggregate(
+            vector,
+            weights,
+            rejected,
+            solution.outcome,
+            solution.gap,
+            solution.steps,
+            solution.reference_weight,
+        )

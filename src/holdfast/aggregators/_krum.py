@@ -3,10 +3,10 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import one_hot
+from holdfast.checks import check_count
 from holdfast.geometry import Gram, Solution, least
 
 
@@ -41,7 +41,9 @@ class Krum(GramAggregator):
         return self.n_bad
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        return Solution(one_hot(krum_choice(gram.squared_distances, gram.n_bad_left(self.n_bad)), gram.n))
+        return Solution(
+            one_hot(krum_choice(gram.squared_distances, gram.n_bad_left(self.n_bad)), gram.n)
+        )
 
 
 def krum_choice(squared_distances: Tensor, n_bad: int) -> int:

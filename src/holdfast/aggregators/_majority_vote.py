@@ -4,10 +4,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_finite_majority, failure
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._weights import equal_weights
+from holdfast.checks import check_count, check_finite_majority, failure
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Rows
 
@@ -74,7 +74,11 @@ class MajorityVote(Aggregator):
         check_finite_majority(finite)
         agreeing = equal[groups, votes.indices] & finite[:, None]
         weights = agreeing.double() / agreeing.sum(1, keepdim=True).clamp(min=1) / finite.sum()
-        return Aggregate(rows.combine(equal_weights(winners[finite], rows.n)), weights.flatten(), ~agreeing.flatten())
+        return Aggregate(
+            rows.combine(equal_weights(winners[finite], rows.n)),
+            weights.flatten(),
+            ~agreeing.flatten(),
+        )
 
     def _equal(self, rows: Rows) -> Tensor:
         """[groups, size, size] which members of a group are equal in every bit."""

@@ -3,9 +3,9 @@ from typing import final
 
 import torch
 
-from holdfast._checks import check_finite_majority
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._call_arguments import ROW_WEIGHTS
+from holdfast.checks import check_finite_majority
 from holdfast.geometry import Rows
 
 
@@ -36,7 +36,9 @@ class Mean(Aggregator):
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         weights = given.weights_of(rows.n)
         vector = rows.combine(weights)
-        if not bool(torch.isfinite(vector.sum())):  # a non-finite entry anywhere in the rows shows here
+        if not bool(
+            torch.isfinite(vector.sum())
+        ):  # a non-finite entry anywhere in the rows shows here
             finite = rows.finite()
             check_finite_majority(finite)
             kept = torch.nonzero(finite)[:, 0]

@@ -5,8 +5,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.checks import check_count
 from holdfast.geometry import median, order_statistics
 
 
@@ -39,7 +39,9 @@ class MeanAroundMedian(CoordinateAggregator):
     def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
-    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _column_function(
+        self, n: int, n_lost: int, row_weights: Tensor | None
+    ) -> Callable[[Tensor], Tensor]:
         n_kept = n - max(0, self.n_bad - n_lost)
         return mean_around_median(n, n_kept)
 
@@ -53,10 +55,15 @@ def mean_around_median(n: int, n_kept: int) -> Callable[[Tensor], Tensor]:
         deviations = chunk - middle
         distances = deviations.abs()
         (farthest,) = farthest_of(distances.unbind(0))
-        inside, edge = (distances < farthest).to(chunk.dtype), (distances == farthest).to(chunk.dtype)
+        inside, edge = (
+            (distances < farthest).to(chunk.dtype),
+            (distances == farthest).to(chunk.dtype),
+        )
         share_of_edge = (n_kept - inside.sum(0)) / edge.sum(0)
         total = torch.zeros_like(middle)
-        for part in (deviations * (inside + edge * share_of_edge)).unbind(0):  # in order, so that compiled code adds alike
+        for part in (deviations * (inside + edge * share_of_edge)).unbind(
+            0
+        ):  # in order, so that compiled code adds alike
             total = total + part
         return middle + total / n_kept
 

@@ -7,7 +7,15 @@ from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import one_hot
-from holdfast.geometry import FAR, Gram, Solution, half_weight_radius, least, most_central, squared_distances
+from holdfast.geometry import (
+    FAR,
+    Gram,
+    Solution,
+    half_weight_radius,
+    least,
+    most_central,
+    squared_distances,
+)
 
 
 @final

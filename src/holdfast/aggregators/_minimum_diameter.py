@@ -6,10 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, failure
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._weights import equal_weights
+from holdfast.checks import check_count, failure
 from holdfast.geometry import Gram, Solution
 
 MOST_DISTANCES = 100_000_000
@@ -56,7 +56,9 @@ class MinimumDiameter(GramAggregator):
         members = torch.tensor(list(combinations(range(gram.n), gram.n - n_bad)))
         widest, total = _extents(gram.squared_distances, members)
         tied = widest <= widest.min() * (1 + 1e-12)
-        return Solution(equal_weights(members[int(torch.where(tied, total, torch.inf).argmin())], gram.n))
+        return Solution(
+            equal_weights(members[int(torch.where(tied, total, torch.inf).argmin())], gram.n)
+        )
 
 
 def _extents(squared_distances: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:

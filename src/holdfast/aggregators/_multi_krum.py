@@ -1,11 +1,11 @@
 from dataclasses import dataclass
 from typing import final
 
-from holdfast._checks import check_count, failure
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._krum import krum_scores
 from holdfast.aggregators._weights import equal_weights
+from holdfast.checks import check_count, failure
 from holdfast.geometry import Gram, Solution
 
 
@@ -46,6 +46,8 @@ class MultiKrum(GramAggregator):
         n_bad = gram.n_bad_left(self.n_bad)
         n_selected = self.n_selected or max(1, gram.n - n_bad - 2)
         if n_selected > gram.n:
-            raise failure("rows", f"have at least {n_selected} finite rows (needed by {self!r})", gram.n)
+            raise failure(
+                "rows", f"have at least {n_selected} finite rows (needed by {self!r})", gram.n
+            )
         best = krum_scores(gram.squared_distances, n_bad).argsort(stable=True)[:n_selected]
         return Solution(equal_weights(best, gram.n))

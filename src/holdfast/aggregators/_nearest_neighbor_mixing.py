@@ -4,10 +4,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._wrapper import Wrapper, check_wrappable
+from holdfast.checks import check_count
 from holdfast.geometry import Gram
 
 
@@ -41,7 +41,9 @@ class NearestNeighborMixing(Wrapper):
 
     @property
     def takes(self) -> frozenset[str]:
-        return self.aggregator.takes - {"row_weights"}  # a mean of nearest rows has no weights to hand on
+        return self.aggregator.takes - {
+            "row_weights"
+        }  # a mean of nearest rows has no weights to hand on
 
     @property
     def n_needed(self) -> int:

@@ -4,10 +4,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_one_of, check_positive
 from holdfast.aggregators._aggregator import Aggregator, Given
 from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.aggregators._wrapper import Wrapper, check_wrappable
+from holdfast.checks import check_count, check_one_of, check_positive
 from holdfast.geometry import Lengths
 
 
@@ -57,8 +57,12 @@ class NormClipping(Wrapper):
         return self.aggregator.n_resisted(n)
 
     def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
-        radius = self._adapted_radius(measured) if self.radius is None else self.radius / measured.unit
-        return torch.diag((radius / measured.norms).clamp(max=1.0).nan_to_num(1.0)), given.row_weights
+        radius = (
+            self._adapted_radius(measured) if self.radius is None else self.radius / measured.unit
+        )
+        return torch.diag(
+            (radius / measured.norms).clamp(max=1.0).nan_to_num(1.0)
+        ), given.row_weights
 
     def _adapted_radius(self, measured: Lengths) -> float:
         assert self.n_bad is not None

@@ -4,10 +4,10 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_count, check_one_of, check_share
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.checks import check_count, check_one_of, check_share
 from holdfast.geometry import Lengths, Solution
 
 ROUNDING = 1e-12
@@ -55,7 +55,11 @@ class NormFilter(GramAggregator):
         return 1 if self.n_bad is None else 2 * self.n_bad + 1
 
     def _n_resisted(self, n: int) -> int:
-        return self.n_bad if self.n_bad is not None else floor((self.bad_fraction or 0.0) * n + ROUNDING)
+        return (
+            self.n_bad
+            if self.n_bad is not None
+            else floor((self.bad_fraction or 0.0) * n + ROUNDING)
+        )
 
     def _solve(self, gram: Lengths, given: Given) -> Solution:
         shares = given.weights_of(gram.n)

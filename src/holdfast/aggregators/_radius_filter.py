@@ -3,10 +3,10 @@ from typing import final
 
 import torch
 
-from holdfast._checks import check_positive
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.checks import check_positive
 from holdfast.geometry import Gram, Solution, half_weight_radius, least
 
 
@@ -48,7 +48,9 @@ class RadiusFilter(GramAggregator):
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         shares = given.weights_of(gram.n)
-        reach = torch.tensor([half_weight_radius(row, shares) for row in gram.distances], dtype=torch.float64)
+        reach = torch.tensor(
+            [half_weight_radius(row, shares) for row in gram.distances], dtype=torch.float64
+        )
         median = least(reach, gram.distances @ shares)
         radius = float(reach[median]) if self.radius is None else self.radius / gram.unit
         weights = shares * (gram.distances[median] <= 2 * radius)

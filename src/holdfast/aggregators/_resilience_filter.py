@@ -3,10 +3,10 @@ from typing import final
 
 import torch
 
-from holdfast._checks import check_positive
 from holdfast.aggregators._aggregator import Given
 from holdfast.aggregators._call_arguments import ROW_WEIGHTS
 from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.checks import check_positive
 from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 
 

@@ -35,7 +35,9 @@ class SignMajority(CoordinateAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _column_function(
+        self, n: int, n_lost: int, row_weights: Tensor | None
+    ) -> Callable[[Tensor], Tensor]:
         if row_weights is None:
             return lambda chunk: chunk.sign().sum(0).sign()
         return lambda chunk: _weighted_majority(chunk, row_weights)

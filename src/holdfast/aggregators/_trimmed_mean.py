@@ -5,8 +5,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
 from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.checks import check_count
 from holdfast.geometry import order_statistics
 
 
@@ -39,7 +39,9 @@ class TrimmedMean(CoordinateAggregator):
     def _n_resisted(self, n: int) -> int:
         return self.n_bad
 
-    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _column_function(
+        self, n: int, n_lost: int, row_weights: Tensor | None
+    ) -> Callable[[Tensor], Tensor]:
         n_trimmed = max(0, self.n_bad - n_lost)
         select = order_statistics(n, tuple(range(n_trimmed, n - n_trimmed)))
 

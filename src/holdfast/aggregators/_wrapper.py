@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from holdfast._checks import check_instance, failure
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.checks import check_instance, failure
 from holdfast.geometry import MixedRows, Rows
 
 
@@ -15,7 +15,11 @@ def check_wrappable(aggregator: object) -> None:
     """An aggregator that does not depend on the order of rows, which mixing does not keep."""
     check_instance("aggregator", aggregator, Aggregator)
     if isinstance(aggregator, Aggregator) and aggregator.reads_order:
-        raise failure("aggregator", "not depend on the order of rows, which wrappers do not keep", repr(aggregator))
+        raise failure(
+            "aggregator",
+            "not depend on the order of rows, which wrappers do not keep",
+            repr(aggregator),
+        )
 
 
 class Wrapper(Aggregator):
@@ -57,7 +61,11 @@ class Wrapper(Aggregator):
         """
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        measured = rows.gram(given.references, given.row_weights) if self.reads_products else rows.lengths()
+        measured = (
+            rows.gram(given.references, given.row_weights)
+            if self.reads_products
+            else rows.lengths()
+        )
         matrix, row_weights = self._mix(measured, given.for_rows(measured.kept))
         mixed = MixedRows(rows, matrix, measured)
         inner = self.aggregator._aggregate(mixed, replace(given, row_weights=row_weights))

@@ -5,11 +5,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_nonnegative, failure
 from holdfast._typing import Score
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.aggregators._call_arguments import SCORE
 from holdfast.aggregators._weights import equal_weights, one_hot
+from holdfast.checks import check_count, check_nonnegative, failure
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows
 
@@ -57,8 +57,12 @@ class Zeno(Aggregator):
         n_kept = rows.n - max(0, self.n_bad - rows.n_lost)
         kept = torch.nonzero(rows.finite())[:, 0]
         if len(kept) < n_kept:
-            raise NonFiniteRowsError(f"`rows` must be finite in at least {n_kept} rows (needed by {self!r}), got {len(kept)}.")
-        scores = torch.tensor([self._score(rows, int(i), given.score) for i in kept], dtype=torch.float64)
+            raise NonFiniteRowsError(
+                f"`rows` must be finite in at least {n_kept} rows (needed by {self!r}), got {len(kept)}."
+            )
+        scores = torch.tensor(
+            [self._score(rows, int(i), given.score) for i in kept], dtype=torch.float64
+        )
         best = kept[scores.argsort(descending=True, stable=True)[:n_kept]]
         weights = equal_weights(best, rows.n)
         return Aggregate(rows.combine(weights), weights, weights == 0)

@@ -14,7 +14,9 @@ def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:
     ordered, order = distances.sort(dim=-1)
     sorted_weights = weights[order]
     below = sorted_weights.cumsum(-1) - sorted_weights
-    return (sorted_weights * ordered).where(below < 0.5 * weights.sum() * (1 - _ROUNDING), 0.0).sum(-1)
+    return (
+        (sorted_weights * ordered).where(below < 0.5 * weights.sum() * (1 - _ROUNDING), 0.0).sum(-1)
+    )
 
 
 def least(values: Tensor, ties: Tensor) -> int:

@@ -8,7 +8,9 @@ from torch import Tensor
 from holdfast.geometry._kernels import working_dtype
 
 
-def walk(chunks: Iterable[tuple[int, Tensor]], function: Callable[[Tensor], Tensor], out: Tensor) -> tuple[Tensor, bool]:
+def walk(
+    chunks: Iterable[tuple[int, Tensor]], function: Callable[[Tensor], Tensor], out: Tensor
+) -> tuple[Tensor, bool]:
     """Write `function` of each chunk [n, c] to its place in `out` [d]; and whether the sum over all entries is finite.
 
     That an entry is not finite shows on the sum, which costs a fraction of any order statistic. One transfer to the host.

@@ -7,8 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_rows, failure
 from holdfast._typing import RowLayout, TensorOrTensors
+from holdfast.checks import check_rows, failure
 from holdfast.geometry import _kernels
 from holdfast.geometry._columns import walk
 from holdfast.geometry._gram import Gram
@@ -37,15 +37,24 @@ class DenseRows(Rows):
         self.tensors = tuple(parts)
         """The tensors themselves, in whose memory the rows stand."""
         if isinstance(tensors, Tensor) and tensors.ndim != 2:
-            raise failure("rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape))
+            raise failure(
+                "rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape)
+            )
         self._parts = Parts.of(parts)
         self.n = parts[0].shape[0]
         self.d = self._parts.edges[-1]
         self.dtype = parts[0].dtype
         self.device = parts[0].device
         self.layout = layout
-        if layout is not None and (sum(layout.sizes) != self.d or not {0, *accumulate(layout.sizes)} >= set(self._parts.edges)):
-            raise failure("rows", f"have the columns of their layout, {layout.sizes}", [part[0].numel() for part in parts])
+        if layout is not None and (
+            sum(layout.sizes) != self.d
+            or not {0, *accumulate(layout.sizes)} >= set(self._parts.edges)
+        ):
+            raise failure(
+                "rows",
+                f"have the columns of their layout, {layout.sizes}",
+                [part[0].numel() for part in parts],
+            )
 
     def __repr__(self) -> str:
         return f"DenseRows(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
@@ -67,7 +76,9 @@ class DenseRows(Rows):
     def products(self, references: Tensor) -> Tensor:
         """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""
         n, n_points = self.n, self.n + len(references)
-        total = torch.zeros(n_points, n_points, dtype=_kernels.wide_dtype(self.device), device=self.device)
+        total = torch.zeros(
+            n_points, n_points, dtype=_kernels.wide_dtype(self.device), device=self.device
+        )
         with _kernels.full_precision():
             for at, piece in self._parts.working_pieces():
                 total[:n, :n] += _kernels.products_between(piece, piece)
@@ -87,7 +98,9 @@ class DenseRows(Rows):
         n_points, device = self.n + len(references), _kernels.wide_device(self.device)
         total = torch.zeros(n_points, n_points, dtype=torch.float64, device=device)
         for at, piece in self._parts.pieces(CACHED):
-            points = torch.cat([piece.to(device, torch.float64), references[:, at].to(device, torch.float64)]).mul_(scale)
+            points = torch.cat(
+                [piece.to(device, torch.float64), references[:, at].to(device, torch.float64)]
+            ).mul_(scale)
             if centre is not None:
                 points -= points[centre].clone()
             total += points @ points.T
@@ -108,7 +121,9 @@ class DenseRows(Rows):
         return largest
 
     def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
-        return walk(self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device))
+        return walk(
+            self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device)
+        )
 
     def finite(self) -> Tensor:
         return torch.isfinite(self.magnitudes()).cpu()

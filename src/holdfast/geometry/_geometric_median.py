@@ -20,7 +20,9 @@ TOO_SHORT = 1e-9
 """A step away from a row that is shorter than this share of the way cannot be told from no step in float64."""
 
 
-def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance: float = 1e-6, max_steps: int = 100) -> Solution:
+def geometric_median(
+    gram: Gram, *, row_weights: Tensor | None = None, tolerance: float = 1e-6, max_steps: int = 100
+) -> Solution:
     r"""Weights w of the point :math:`y = \sum_i w_i x_i` that minimises :math:`f(y) = \sum_i \eta_i \|x_i - y\|`.
 
     `row_weights` are the :math:`\eta_i`. The certified `gap` bounds :math:`f(y) - \min f` relative to the sum of the
@@ -39,7 +41,11 @@ def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance
 
     Costs O(n^3) a step and no pass over the rows; three to six steps are usual.
     """
-    eta = torch.full((gram.n,), 1.0 / gram.n, dtype=torch.float64) if row_weights is None else row_weights
+    eta = (
+        torch.full((gram.n,), 1.0 / gram.n, dtype=torch.float64)
+        if row_weights is None
+        else row_weights
+    )
     centre = most_central(gram.distances, eta)
     usual = half_weight_radius(gram.distances[centre], eta)
     if usual == 0.0:  # more than half of the weight stands on one point
@@ -49,7 +55,9 @@ def geometric_median(gram: Gram, *, row_weights: Tensor | None = None, tolerance
     products, pull = gram.pulled(centre, FAR * usual)
     problem = _Problem(products=products, eta=eta, pull=pull, centre=centre)
     found = problem.leave_medoid(tolerance)
-    solution = found if isinstance(found, Solution) else problem.descend(found, tolerance, max_steps)
+    solution = (
+        found if isinstance(found, Solution) else problem.descend(found, tolerance, max_steps)
+    )
     return _as_honest_as(gram, problem.in_rows(solution), tolerance)
 
 
@@ -58,7 +66,9 @@ def _as_honest_as(gram: Gram, solution: Solution, tolerance: float) -> Solution:
     if solution.gap is None or solution.gap >= gram.precision or solution.outcome is Outcome.EXACT:
         return solution
     is_enough = gram.precision <= tolerance
-    return replace(solution, gap=gram.precision, outcome=solution.outcome if is_enough else Outcome.STALLED)
+    return replace(
+        solution, gap=gram.precision, outcome=solution.outcome if is_enough else Outcome.STALLED
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +87,16 @@ class _Problem:
         """The same point as a combination of the rows themselves: what a pulled row lacks stands on the centre row."""
         weights = solution.weights * self.pull
         weights[self.centre] += 1.0 - weights.sum()
-        return replace(solution, weights=weights, rejected=torch.zeros(len(weights), dtype=torch.bool))
+        return replace(
+            solution, weights=weights, rejected=torch.zeros(len(weights), dtype=torch.bool)
+        )
 
     def distances_from(self, weights: Tensor) -> Tensor:
         """[n] distances of the rows from the point with these weights."""
         # The floor keeps a point that rounding has put on a row from pulling with infinite strength.
-        return distances_from(self.products, weights, least=1e-24 * float(self.products.diagonal().max()))
+        return distances_from(
+            self.products, weights, least=1e-24 * float(self.products.diagonal().max())
+        )
 
     def leave_medoid(self, tolerance: float) -> Solution | Tensor:
         """The medoid if it is optimal (several of equal value: their mean), else the weights after the Vardi-Zhang step from it."""
@@ -95,11 +109,18 @@ class _Problem:
         attraction = torch.where(here, 0.0, self.eta / distances[medoid])
         force = self._norm_of(attraction, medoid)
         excess = force - own_weight if force - own_weight > 10 * EPSILON * force else 0.0
-        relative = relative_gap(excess * distance_bound(distances[medoid], self.eta), distances[medoid], self.eta)
+        relative = relative_gap(
+            excess * distance_bound(distances[medoid], self.eta), distances[medoid], self.eta
+        )
         if relative <= tolerance or excess <= TOO_SHORT * force:
             weights = best * self.eta
             outcome = Outcome.EXACT if relative <= ROUNDING else Outcome.CERTIFIED
-            return Solution(weights / weights.sum(), outcome if relative <= tolerance else Outcome.STALLED, 0, relative)
+            return Solution(
+                weights / weights.sum(),
+                outcome if relative <= tolerance else Outcome.STALLED,
+                0,
+                relative,
+            )
         weights = attraction / attraction.sum() * (1 - own_weight / force)
         weights[medoid] += own_weight / force
         return weights
@@ -127,7 +148,9 @@ class _Problem:
             weights = self._better(weights, weiszfeld, newton, ROUNDING * value)
         return Solution(weiszfeld, Outcome.OUT_OF_STEPS, max_steps, relative)
 
-    def _better(self, weights: Tensor, weiszfeld: Tensor, newton: Tensor, rounding: float) -> Tensor:
+    def _better(
+        self, weights: Tensor, weiszfeld: Tensor, newton: Tensor, rounding: float
+    ) -> Tensor:
         """The longest of halved Newton steps that is no worse than the Weiszfeld step, or else that one.
 
         From a crowd of equal rows the full Newton step overshoots by far, while Weiszfeld's hardly moves.
@@ -143,7 +166,11 @@ class _Problem:
         """Weights after a Weiszfeld step, weights after a Newton step, and the certified gap of the point between them."""
         image = self.products @ weights
         # Inner products of the unit vectors u_i from the point to the rows.
-        cosines = (self.products - image[:, None] - image[None, :] + weights @ image) / distances[:, None] / distances
+        cosines = (
+            (self.products - image[:, None] - image[None, :] + weights @ image)
+            / distances[:, None]
+            / distances
+        )
         attraction = self.eta / distances
         total = attraction.sum()
         weiszfeld = attraction / total
@@ -160,8 +187,13 @@ class _Problem:
         across = (squared_length - toward.square()).clamp(min=0) + EPSILON * squared_length.abs()
         growth = float((across / distances.square()).max())
         root = math.sqrt(1 + growth)
-        slope = math.sqrt(max(float(self.eta @ residual), EPSILON))  # a square below rounding counts as rounding
-        gap = min(float(self.eta @ distances) * growth / (root * (1 + root)), slope * distance_bound(distances, self.eta))
+        slope = math.sqrt(
+            max(float(self.eta @ residual), EPSILON)
+        )  # a square below rounding counts as rounding
+        gap = min(
+            float(self.eta @ distances) * growth / (root * (1 + root)),
+            slope * distance_bound(distances, self.eta),
+        )
         moves = along / distances
         newton = weights * (1 - moves.sum()) + moves
         return weiszfeld, newton, gap

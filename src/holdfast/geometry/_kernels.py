@@ -55,7 +55,9 @@ def _tiles(matrix: Tensor, width: int) -> tuple[Tensor, Tensor]:
 def products_between(left: Tensor, right: Tensor) -> Tensor:
     """[n, m] inner products of the rows of `left` [n, c] with those of `right` [m, c], summed wide."""
     if len(right) < len(left):
-        return products_between(right, left).T  # a batched product is faster with its short side first
+        return products_between(
+            right, left
+        ).T  # a batched product is faster with its short side first
     wide = wide_dtype(left.device)
     # The tiles' results [tiles, n, m] take at most m / width of the rows' memory: wide tiles keep that below an eighth.
     width = max(TILE, 8 * len(right))

@@ -53,4 +53,9 @@ def length(vector: Tensor) -> float:
     largest = float(vector.abs().max())
     if largest == 0.0 or not largest < float("inf"):
         return largest
-    return float(torch.linalg.vector_norm(vector.to(wide_device(vector.device), torch.float64) / largest)) * largest
+    return (
+        float(
+            torch.linalg.vector_norm(vector.to(wide_device(vector.device), torch.float64) / largest)
+        )
+        * largest
+    )

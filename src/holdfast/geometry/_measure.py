@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_finite_majority, failure
+from holdfast.checks import check_finite_majority, failure
 from holdfast.geometry import _kernels
 from holdfast.geometry._central import most_central
 from holdfast.geometry._gram import Gram, squared_distances
@@ -34,24 +34,36 @@ class Measurable(Protocol):
 
     def products(self, references: Tensor) -> Tensor: ...
     def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor: ...
-    def magnitudes(self) -> Tensor: ...  # NaN must survive, also a maximum over several holders of columns
+    def magnitudes(
+        self,
+    ) -> Tensor: ...  # NaN must survive, also a maximum over several holders of columns
     def keep(self, indices: Tensor) -> "Measurable": ...
 
 
-def measure(rows: Measurable, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
+def measure(
+    rows: Measurable, references: Sequence[Tensor] = (), row_weights: Tensor | None = None
+) -> Gram:
     """The Gram matrix of `rows`, `references` and the origin; `row_weights` [n] say what a majority is.
 
     The clean path is one pass over the rows and one transfer to the host. Everything that can be wrong shows on its result:
     a non-finite, vanishing or outsized squared norm (NaN, infinity, overflow, underflow), or distances that are small against
     the norms (cancellation). Only then follow passes in float64, about a central row.
     """
-    others = torch.stack([*references]) if references else torch.empty(0, rows.d, dtype=rows.dtype, device=rows.device)
+    others = (
+        torch.stack([*references])
+        if references
+        else torch.empty(0, rows.d, dtype=rows.dtype, device=rows.device)
+    )
     # The fast pass is about the origin itself, whose products are zero.
     products = torch.nn.functional.pad(rows.products(others).cpu().double(), (0, 1, 0, 1))
     products = 0.5 * (products + products.T)  # a product's rounding depends on the side
     precision = 0.0 if rows.dtype is torch.float64 else FAST_PRECISION
     gram = Gram(products=products, kept=torch.arange(rows.n), precision=precision)
-    return gram if is_trustworthy(gram, rows.d, rows.dtype) else _measure_carefully(rows, others, row_weights)
+    return (
+        gram
+        if is_trustworthy(gram, rows.d, rows.dtype)
+        else _measure_carefully(rows, others, row_weights)
+    )
 
 
 def is_trustworthy(gram: Gram, d: int, dtype: torch.dtype) -> bool:
@@ -87,7 +99,14 @@ def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | N
     weights = None if row_weights is None else row_weights[kept]
     centre = most_central(squared_distances(uncentred[: len(kept), : len(kept)]).sqrt(), weights)
     products = finite.exact_products(points, centre=centre, scale=1.0 / unit).cpu()
-    return Gram(products=products, kept=kept, n_lost=rows.n - len(kept), unit=unit, exact=True, uncentred=uncentred)
+    return Gram(
+        products=products,
+        kept=kept,
+        n_lost=rows.n - len(kept),
+        unit=unit,
+        exact=True,
+        uncentred=uncentred,
+    )
 
 
 def _usual_magnitude(magnitudes: Tensor) -> Tensor:

@@ -34,7 +34,9 @@ class MixedRows(Rows):
         if self._gram is None:
             gram = self._rows.gram(references)
             return gram.transformed(self.matrix[:, gram.kept])
-        assert len(self._gram.products) - self._gram.n - 1 == len(references), "the mixing measured other references"
+        assert len(self._gram.products) - self._gram.n - 1 == len(references), (
+            "the mixing measured other references"
+        )
         return self._gram
 
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
@@ -49,7 +51,11 @@ class MixedRows(Rows):
         kept = object.__new__(MixedRows)
         kept.__dict__.update(self.__dict__)
         indices = indices.cpu()
-        kept._gram = None if self._gram is None else self._gram.transformed(torch.eye(self.n, dtype=torch.float64)[indices])
+        kept._gram = (
+            None
+            if self._gram is None
+            else self._gram.transformed(torch.eye(self.n, dtype=torch.float64)[indices])
+        )
         kept.matrix = self.matrix[indices]
         kept.n = len(indices)
         return kept
@@ -65,7 +71,9 @@ class MixedRows(Rows):
             yield start, mixed.to(self.dtype)
 
     def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
-        return walk(self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device))
+        return walk(
+            self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device)
+        )
 
     def finite(self) -> Tensor:
         return torch.ones(self.n, dtype=torch.bool)

@@ -60,6 +60,8 @@ def median(n: int) -> Callable[[Sequence[Tensor]], Tensor]:
 
     def middle(values: Sequence[Tensor]) -> Tensor:
         found = select(values)
-        return found[0] if n % 2 else 0.5 * found[0] + 0.5 * found[1]  # halved first: the sum of two large values may overflow
+        return (
+            found[0] if n % 2 else 0.5 * found[0] + 0.5 * found[1]
+        )  # halved first: the sum of two large values may overflow
 
     return middle

@@ -27,7 +27,9 @@ class Parts:
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> "Parts":
         """The tensors, each as the widest matrix that its strides allow to view."""
-        return cls([_as_wide_as_viewable(tensor.detach()) for tensor in tensors if tensor[0].numel()])
+        return cls(
+            [_as_wide_as_viewable(tensor.detach()) for tensor in tensors if tensor[0].numel()]
+        )
 
     def keep(self, indices: Tensor) -> "Parts":
         """Only the rows at `indices`."""
@@ -62,10 +64,16 @@ class Parts:
 
     def columns(self, block: Tensor) -> Tensor:
         """[n, k] a copy of the columns `block` [k], in increasing order."""
-        edges = torch.tensor([at.start for at, _ in self._placed(CACHED)] + [self.edges[-1]], device=block.device)
+        edges = torch.tensor(
+            [at.start for at, _ in self._placed(CACHED)] + [self.edges[-1]], device=block.device
+        )
         cuts = torch.searchsorted(block, edges).tolist()
         placed = zip(self._placed(CACHED), cuts[:-1], cuts[1:], strict=True)
-        picked = [matrix[:, block[first:last] - at.start] for (at, matrix), first, last in placed if last > first]
+        picked = [
+            matrix[:, block[first:last] - at.start]
+            for (at, matrix), first, last in placed
+            if last > first
+        ]
         gathered = torch.cat(picked, dim=1)
         return gathered if self._kept is None else gathered[self._kept]
 
@@ -81,7 +89,9 @@ class Parts:
         start = 0
         for piece, local, at in tiling.split(tiles):
             tensor, offset = self._holder_of(piece)
-            tiled = tensor[:, piece.start - offset : piece.stop - offset].unfold(1, piece.width, piece.width)
+            tiled = tensor[:, piece.start - offset : piece.stop - offset].unfold(
+                1, piece.width, piece.width
+            )
             stop = start + len(local) * piece.width
             target = out[:, start:stop].unfold(1, piece.width, piece.width)
             for i, row in enumerate(rows):  # row by row: twice as fast as indexing all rows at once
@@ -98,7 +108,11 @@ class Parts:
         if relative_to is None and self._can_be_viewed:
             norms = torch.empty(self.n, tiling.n_tiles, dtype=dtype, device=device)
             for piece in tiling.pieces:
-                torch.linalg.vector_norm(self._tiled(piece), dim=2, out=norms[:, piece.first : piece.first + piece.n_tiles])
+                torch.linalg.vector_norm(
+                    self._tiled(piece),
+                    dim=2,
+                    out=norms[:, piece.first : piece.first + piece.n_tiles],
+                )
             return norms
         norms = torch.zeros(self.n, tiling.n_tiles, dtype=dtype, device=device)
         for piece in tiling.pieces:
@@ -107,7 +121,9 @@ class Parts:
                 if relative_to is not None:
                     tiled = tiled / relative_to[:, None, None]
                 at = slice(part.first, part.first + part.n_tiles)
-                norms[:, at] = norms[:, at].hypot(torch.linalg.vector_norm(tiled, dim=2))  # a tile may be read in parts
+                norms[:, at] = norms[:, at].hypot(
+                    torch.linalg.vector_norm(tiled, dim=2)
+                )  # a tile may be read in parts
         return norms
 
     def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
@@ -122,7 +138,9 @@ class Parts:
                     summed = buffer[: part.stop - part.start]
                     _kernels.weighted_sum(self._between(part).to(buffer), weights, summed)
                     summed *= vector[part.start : part.stop]
-                    products[part.first : part.first + part.n_tiles] += summed.view(-1, part.width).sum(1)
+                    products[part.first : part.first + part.n_tiles] += summed.view(
+                        -1, part.width
+                    ).sum(1)
         return products
 
     @property

@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
 from holdfast._typing import RowLayout
+from holdfast.checks import failure
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._lengths import Lengths
 from holdfast.geometry._tiling import Tiling
@@ -106,4 +106,8 @@ class Rows(ABC):
         return torch.zeros(self.n, dtype=torch.bool).index_fill_(0, self.gram().kept, True)
 
     def _lacks(self, what: str) -> ValueError:
-        return failure("rows", f"offer {what} to this rule", f"{type(self).__name__}, which has inner products and sums alone")
+        return failure(
+            "rows",
+            f"offer {what} to this rule",
+            f"{type(self).__name__}, which has inner products and sums alone",
+        )

@@ -13,7 +13,9 @@ class Outcome(Enum):
     EXACT = "a row is the exact optimum"
     CERTIFIED = "certified to the requested gap"
     FINISHED = "ran all steps of its definition"
-    BOUND_NOT_MET = "the rows do not meet the stated bound; the last set holding half of them is used"
+    BOUND_NOT_MET = (
+        "the rows do not meet the stated bound; the last set holding half of them is used"
+    )
     STALLED = "floating point allows no further progress; the best iterate is returned"
     OUT_OF_STEPS = "ran out of steps; the best iterate is returned"
 

@@ -43,7 +43,11 @@ def streaming_geometric_median(
     """
     if tolerance < FAST_PRECISION:
         return None
-    eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64) if row_weights is None else row_weights
+    eta = (
+        torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
+        if row_weights is None
+        else row_weights
+    )
     squares = rows.squared_norms()
     if not are_tame(squares, rows.d, rows.dtype):
         return None

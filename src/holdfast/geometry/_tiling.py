@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
+from holdfast.checks import check_count
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Piece:
                 yield Piece(start, self.first + tile, n_tiles, self.width)
                 continue
             for offset in range(0, self.width, n_columns):
-                yield Piece(start + offset, self.first + tile, 1, min(n_columns, self.width - offset))
+                yield Piece(
+                    start + offset, self.first + tile, 1, min(n_columns, self.width - offset)
+                )
 
 
 @final
@@ -96,12 +98,17 @@ class Tiling:
 
     def norms(self, vector: Tensor) -> Tensor:
         """[n_tiles] norms of the vector [d] over each tile."""
-        return torch.cat([torch.linalg.vector_norm(piece.of(vector), dim=1) for piece in self.pieces])
+        return torch.cat(
+            [torch.linalg.vector_norm(piece.of(vector), dim=1) for piece in self.pieces]
+        )
 
     def columns(self, tiles: Tensor) -> Tensor:
         """The columns of these `tiles` (increasing), in increasing order."""
         runs = [
-            (piece.start + (local[:, None] * piece.width + torch.arange(piece.width, device=tiles.device))).flatten()
+            (
+                piece.start
+                + (local[:, None] * piece.width + torch.arange(piece.width, device=tiles.device))
+            ).flatten()
             for piece, local, _ in self.split(tiles)
         ]
         return torch.cat(runs) if runs else tiles.new_empty(0)
@@ -112,7 +119,9 @@ class Tiling:
 
     def split(self, tiles: Tensor) -> Iterator[tuple[Piece, Tensor, slice]]:
         """The `tiles` (increasing) piece by piece: the piece, their places in it, and their places among `tiles`."""
-        firsts = torch.tensor([piece.first for piece in self.pieces] + [self.n_tiles], device=tiles.device)
+        firsts = torch.tensor(
+            [piece.first for piece in self.pieces] + [self.n_tiles], device=tiles.device
+        )
         cuts = torch.searchsorted(tiles, firsts).tolist()
         for piece, start, stop in zip(self.pieces, cuts[:-1], cuts[1:], strict=True):
             if stop > start:
@@ -120,11 +129,15 @@ class Tiling:
 
     def expand(self, values: Tensor, tiles: Tensor) -> Tensor:
         """[k] the values [len(tiles)] of each tile, repeated for each of its columns."""
-        return torch.cat([values[at].repeat_interleave(piece.width) for piece, _, at in self.split(tiles)])
+        return torch.cat(
+            [values[at].repeat_interleave(piece.width) for piece, _, at in self.split(tiles)]
+        )
 
     def take(self, vector: Tensor, tiles: Tensor) -> Tensor:
         """[k] the entries of the vector [d] in these tiles."""
-        return torch.cat([piece.of(vector)[local].flatten() for piece, local, _ in self.split(tiles)])
+        return torch.cat(
+            [piece.of(vector)[local].flatten() for piece, local, _ in self.split(tiles)]
+        )
 
     def put(self, vector: Tensor, tiles: Tensor, values: Tensor) -> None:
         """Write `values` [k] to these tiles of the vector [d]."""

@@ -4,8 +4,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import check_rows, check_vector, failure
 from holdfast._typing import TensorOrTensors
+from holdfast.checks import check_rows, check_vector, failure
 from holdfast.geometry import DenseRows
 
 
@@ -32,7 +32,11 @@ class Layout:
         seen: dict[int, tuple[str, Tensor]] = {}
         for name, parameter in _named(parameters):
             if not isinstance(parameter, Tensor) or not isinstance(name, str):
-                raise failure("parameters", "be a model or its parameters", f"{type(name).__name__}, {type(parameter).__name__}")
+                raise failure(
+                    "parameters",
+                    "be a model or its parameters",
+                    f"{type(name).__name__}, {type(parameter).__name__}",
+                )
             if parameter.requires_grad:
                 seen.setdefault(id(parameter), (name, parameter))
         if not sum(parameter.numel() for _, parameter in seen.values()):
@@ -50,7 +54,11 @@ class Layout:
         """Rows that carry this layout: an [n, d] tensor, or one [n, *shape] tensor per parameter."""
         if isinstance(tensors, Tensor):
             if tensors.ndim != 2 or tensors.shape[1] != self.d:
-                raise failure("rows", f"have shape [n, {self.d}], as the parameters have coordinates", tuple(tensors.shape))
+                raise failure(
+                    "rows",
+                    f"have shape [n, {self.d}], as the parameters have coordinates",
+                    tuple(tensors.shape),
+                )
         else:
             self._check_shapes("rows", [tensor.shape[1:] for tensor in check_rows(tensors)])
         return DenseRows(tensors, layout=self)
@@ -58,14 +66,21 @@ class Layout:
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
         """[d] one tensor per parameter, end to end."""
         if not all(isinstance(tensor, Tensor) for tensor in tensors):
-            raise failure("tensors", "be tensors, one per parameter", [type(tensor).__name__ for tensor in tensors])
+            raise failure(
+                "tensors",
+                "be tensors, one per parameter",
+                [type(tensor).__name__ for tensor in tensors],
+            )
         self._check_shapes("tensors", [tensor.shape for tensor in tensors])
         return torch.cat([tensor.flatten() for tensor in tensors])
 
     def split(self, vector: Tensor) -> list[Tensor]:
         """The vector [d] as views, one of each parameter's shape."""
         check_vector("vector", vector, self.d)
-        return [piece.view(shape) for piece, shape in zip(torch.split(vector, list(self.sizes)), self.shapes, strict=True)]
+        return [
+            piece.view(shape)
+            for piece, shape in zip(torch.split(vector, list(self.sizes)), self.shapes, strict=True)
+        ]
 
     @torch.no_grad()
     def write_gradient(self, direction: Tensor) -> None:
@@ -79,14 +94,19 @@ class Layout:
     def _check_shapes(self, name: str, shapes: Sequence[torch.Size]) -> None:
         if list(shapes) != list(self.shapes):
             wanted = [tuple(shape) for shape in self.shapes]
-            raise failure(name, f"have the parameters' shapes {wanted}", [tuple(shape) for shape in shapes])
+            raise failure(
+                name, f"have the parameters' shapes {wanted}", [tuple(shape) for shape in shapes]
+            )
 
 
-def _named(parameters: nn.Module | Iterable[Tensor | tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+def _named(
+    parameters: nn.Module | Iterable[Tensor | tuple[str, Tensor]],
+) -> Iterable[tuple[str, Tensor]]:
     if isinstance(parameters, nn.Module):
         return parameters.named_parameters()
     if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
         raise failure("parameters", "be a model or its parameters", type(parameters).__name__)
     return [
-        given if isinstance(given, tuple) and len(given) == 2 else (f"parameter {i}", given) for i, given in enumerate(parameters)
+        given if isinstance(given, tuple) and len(given) == 2 else (f"parameter {i}", given)
+        for i, given in enumerate(parameters)
     ]

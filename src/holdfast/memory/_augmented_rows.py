@@ -6,9 +6,17 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_finite_majority, check_finite_weight, check_row_weights
 from holdfast._compile import WIDTH
-from holdfast.geometry import Block, DenseRows, Rows, Tiling, half_weight_radius, length, working_dtype
+from holdfast.checks import check_finite_majority, check_finite_weight, check_row_weights
+from holdfast.geometry import (
+    Block,
+    DenseRows,
+    Rows,
+    Tiling,
+    half_weight_radius,
+    length,
+    working_dtype,
+)
 
 WIDE = 16
 """From tiles of so many columns on, the norms of all tiles take about a sixteenth of the rows' memory, or less."""
@@ -27,7 +35,13 @@ class AugmentedRows:
         row_weights: [n] how much each row counts; equal weights by default.
     """
 
-    def __init__(self, rows: Rows, carried: Tensor | None = None, scale: float = 1.0, row_weights: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        carried: Tensor | None = None,
+        scale: float = 1.0,
+        row_weights: Tensor | None = None,
+    ) -> None:
         self.rows = rows
         self.carried = carried
         self.scale = scale
@@ -39,7 +53,11 @@ class AugmentedRows:
     def lengths(self) -> Tensor:
         """[n] norms of the :math:`g_i` (of the :math:`a_i`, where each row has its own r), on the CPU; not finite where the row is not."""
         if self._lengths is None:
-            self._lengths = self._row_lengths() if self._by_row else self._tile_norms(Tiling(self.rows.sections, None))[1]
+            self._lengths = (
+                self._row_lengths()
+                if self._by_row
+                else self._tile_norms(Tiling(self.rows.sections, None))[1]
+            )
         return self._lengths
 
     @property
@@ -112,7 +130,9 @@ class AugmentedRows:
         """[n, n_tiles] norms of the :math:`g_i`, and [n] lengths; careful ones only where the first pass shows that they are needed."""
         norms = self.rows.tile_norms(tiling)
         lengths = torch.linalg.vector_norm(norms, dim=1).cpu().double()
-        smallest = 1e6 * torch.finfo(norms.dtype).tiny * self.rows.d  # below, squares of usual entries were lost
+        smallest = (
+            1e6 * torch.finfo(norms.dtype).tiny * self.rows.d
+        )  # below, squares of usual entries were lost
         if bool(torch.isfinite(lengths).all()) and float(lengths.median()) ** 2 > smallest:
             return norms, lengths
         norms = self.rows.tile_norms(tiling, careful=True)
@@ -159,7 +179,9 @@ class AugmentedRows:
             chunk = chunk.to(working_dtype(rows.dtype))
             if self._by_row and self.carried is not None:
                 own = self.carried[:, start : start + chunk.shape[1]]
-                chunk = torch.add(chunk, own if kept is None else own[kept.to(own.device)], alpha=self.scale)
+                chunk = torch.add(
+                    chunk, own if kept is None else own[kept.to(own.device)], alpha=self.scale
+                )
             yield start, chunk
 
 

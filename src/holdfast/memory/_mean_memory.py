@@ -34,7 +34,12 @@ class MeanMemory(ResidualMemory):
     n_state_dimensions = 1
 
     def retain(
-        self, augmented: AugmentedRows, block: Block, state: Tensor | None, lr: float | Tensor, total: Tensor | None
+        self,
+        augmented: AugmentedRows,
+        block: Block,
+        state: Tensor | None,
+        lr: float | Tensor,
+        total: Tensor | None,
     ) -> Tensor:
         counts = augmented.counts
         return self._in_units(augmented.combine(counts / counts.sum()), block, state, lr)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.geometry import Block, Rows
 from holdfast.memory._augmented_rows import AugmentedRows
 
@@ -35,12 +35,23 @@ class Memory(ABC):
         """Whether the learning rate must be known."""
 
     @abstractmethod
-    def augment(self, rows: Rows, state: Tensor | None, lr: float | Tensor, row_weights: Tensor | None = None) -> AugmentedRows:
+    def augment(
+        self,
+        rows: Rows,
+        state: Tensor | None,
+        lr: float | Tensor,
+        row_weights: Tensor | None = None,
+    ) -> AugmentedRows:
         """The rows, which count by `row_weights`, with the state added to each, in units of gradients."""
 
     @abstractmethod
     def retain(
-        self, augmented: AugmentedRows, block: Block, state: Tensor | None, lr: float | Tensor, total: Tensor | None
+        self,
+        augmented: AugmentedRows,
+        block: Block,
+        state: Tensor | None,
+        lr: float | Tensor,
+        total: Tensor | None,
     ) -> Tensor | None:
         """The next state.
 
@@ -71,14 +82,22 @@ class ResidualMemory(Memory):
     def needs_lr(self) -> bool:
         return self.units == "parameter"
 
-    def augment(self, rows: Rows, state: Tensor | None, lr: float | Tensor, row_weights: Tensor | None = None) -> AugmentedRows:
+    def augment(
+        self,
+        rows: Rows,
+        state: Tensor | None,
+        lr: float | Tensor,
+        row_weights: Tensor | None = None,
+    ) -> AugmentedRows:
         if state is None or self.units == "gradient":
             return AugmentedRows(rows, state, row_weights=row_weights)
         if isinstance(lr, float):
             return AugmentedRows(rows, state, 1.0 / lr, row_weights)
         return AugmentedRows(rows, (state / lr).where(lr > 0, 0.0), row_weights=row_weights)
 
-    def _in_units(self, remainder: Tensor, block: Block, state: Tensor | None, lr: float | Tensor) -> Tensor:
+    def _in_units(
+        self, remainder: Tensor, block: Block, state: Tensor | None, lr: float | Tensor
+    ) -> Tensor:
         """The remainder ([d] or [n, d], in units of gradients, may be overwritten) without the block, in units of the state."""
         block.tiling.clear(remainder, block.tiles.to(remainder.device))
         if self.units == "gradient":
@@ -86,4 +105,6 @@ class ResidualMemory(Memory):
         if isinstance(lr, float):
             return remainder.mul_(lr)
         # Where the learning rate is zero nothing was sent and nothing is owed for this step: what was owed before still is.
-        return remainder.mul_(lr).where(lr > 0, torch.zeros_like(remainder) if state is None else state)
+        return remainder.mul_(lr).where(
+            lr > 0, torch.zeros_like(remainder) if state is None else state
+        )

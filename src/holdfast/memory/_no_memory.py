@@ -22,10 +22,21 @@ class NoMemory(Memory):
     n_state_dimensions = 0
     needs_lr = False
 
-    def augment(self, rows: Rows, state: Tensor | None, lr: float | Tensor, row_weights: Tensor | None = None) -> AugmentedRows:
+    def augment(
+        self,
+        rows: Rows,
+        state: Tensor | None,
+        lr: float | Tensor,
+        row_weights: Tensor | None = None,
+    ) -> AugmentedRows:
         return AugmentedRows(rows, row_weights=row_weights)
 
     def retain(
-        self, augmented: AugmentedRows, block: Block, state: Tensor | None, lr: float | Tensor, total: Tensor | None
+        self,
+        augmented: AugmentedRows,
+        block: Block,
+        state: Tensor | None,
+        lr: float | Tensor,
+        total: Tensor | None,
     ) -> None:
         return None

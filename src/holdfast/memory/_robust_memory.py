@@ -39,7 +39,12 @@ class RobustMemory(ResidualMemory):
     n_state_dimensions = 1
 
     def retain(
-        self, augmented: AugmentedRows, block: Block, state: Tensor | None, lr: float | Tensor, total: Tensor | None
+        self,
+        augmented: AugmentedRows,
+        block: Block,
+        state: Tensor | None,
+        lr: float | Tensor,
+        total: Tensor | None,
     ) -> Tensor:
         assert total is not None
         return self._in_units(total, block, state, lr)

@@ -35,10 +35,17 @@ class RowMemory(ResidualMemory):
     n_state_dimensions = 2
 
     def retain(
-        self, augmented: AugmentedRows, block: Block, state: Tensor | None, lr: float | Tensor, total: Tensor | None
+        self,
+        augmented: AugmentedRows,
+        block: Block,
+        state: Tensor | None,
+        lr: float | Tensor,
+        total: Tensor | None,
     ) -> Tensor:
         rows, dtype = augmented.rows, working_dtype(augmented.rows.dtype)
-        before = torch.zeros(rows.n, rows.d, dtype=dtype, device=rows.device) if state is None else state
+        before = (
+            torch.zeros(rows.n, rows.d, dtype=dtype, device=rows.device) if state is None else state
+        )
         rate = 1.0 if self.units == "gradient" else lr
         following = before.clone()
         for start, chunk in rows.chunks(WIDTH):

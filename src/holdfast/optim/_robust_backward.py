@@ -3,8 +3,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast._checks import check_instance, failure
 from holdfast.aggregators import Aggregator
+from holdfast.checks import check_instance, failure
 from holdfast.robust_step import RobustStep, StepResult
 from holdfast.sources import LayerGrams, LossFunction
 
@@ -44,4 +44,6 @@ def robust_backward(
     check_instance("aggregator", aggregator, Aggregator)
     if generator is None and "generator" in aggregator.needs:
         raise failure("generator", f"be given to {aggregator!r}", None)
-    return RobustStep(aggregator, generator=generator).backward(LayerGrams(model, loss_fn)(inputs, targets))
+    return RobustStep(aggregator, generator=generator).backward(
+        LayerGrams(model, loss_fn)(inputs, targets)
+    )

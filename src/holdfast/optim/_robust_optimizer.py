@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from holdfast._checks import check_instance, failure
 from holdfast._typing import Score
+from holdfast.checks import check_instance, failure
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows
 from holdfast.layout import Layout
@@ -59,7 +59,11 @@ class RobustOptimizer(Optimizer):
         check_instance("optimizer", optimizer, Optimizer)
         check_instance("step", step, RobustStep)
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise failure("optimizer", "be one whose step needs no closure, because rows are made once a step", "LBFGS")
+            raise failure(
+                "optimizer",
+                "be one whose step needs no closure, because rows are made once a step",
+                "LBFGS",
+            )
         self.optimizer = optimizer
         self.robust_step = step
         self.result: StepResult | None = None
@@ -122,16 +126,24 @@ class RobustOptimizer(Optimizer):
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if not isinstance(layout, Layout):
-            raise failure("rows", "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)", type(rows).__name__)
+            raise failure(
+                "rows",
+                "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)",
+                type(rows).__name__,
+            )
         self._check_holds(layout)
         lr = self._lr(layout) if self.robust_step.memory.needs_lr else None
         self.result = None
         if scaler is None or not scaler.is_enabled():
-            self.result = self.robust_step.backward(rows, lr=lr, row_weights=row_weights, reference=reference, score=score)
+            self.result = self.robust_step.backward(
+                rows, lr=lr, row_weights=row_weights, reference=reference, score=score
+            )
             self._has_direction = True
             return self.result
         try:
-            self.result = self.robust_step(rows, lr=lr, row_weights=row_weights, reference=reference, score=score)
+            self.result = self.robust_step(
+                rows, lr=lr, row_weights=row_weights, reference=reference, score=score
+            )
             scale = scaler.scale(torch.ones((), device=rows.device))
             direction = self.result.direction * scale.to(self.result.direction)
         except NonFiniteRowsError:
@@ -161,26 +173,44 @@ class RobustOptimizer(Optimizer):
         if rows is not None:
             self.backward(rows, row_weights=row_weights, reference=reference, score=score)
         if not self._has_direction:
-            raise failure("rows", "be given to `step`, or to `backward` before it: a plain gradient is not robust", None)
+            raise failure(
+                "rows",
+                "be given to `step`, or to `backward` before it: a plain gradient is not robust",
+                None,
+            )
         self._has_direction = False
         self.optimizer.step()
 
     def _check_holds(self, layout: Layout) -> None:
         held = {id(parameter) for group in self.param_groups for parameter in group["params"]}
-        unknown = [name for name, p in zip(layout.names, layout.parameters, strict=True) if id(p) not in held]
+        unknown = [
+            name
+            for name, p in zip(layout.names, layout.parameters, strict=True)
+            if id(p) not in held
+        ]
         if unknown:
-            raise failure("rows", "be of parameters that the optimizer holds", f"{unknown[0]!r}, which it does not")
+            raise failure(
+                "rows",
+                "be of parameters that the optimizer holds",
+                f"{unknown[0]!r}, which it does not",
+            )
 
     def _lr(self, layout: Layout) -> float | Tensor:
         """The learning rate of the rows' columns: one number, or [d] where groups differ."""
         if not all("lr" in group for group in self.param_groups):
-            raise failure("optimizer", f"have a learning rate in every group, which {self.robust_step.memory!r} needs", "none")
+            raise failure(
+                "optimizer",
+                f"have a learning rate in every group, which {self.robust_step.memory!r} needs",
+                "none",
+            )
         rates = {id(p): float(group["lr"]) for group in self.param_groups for p in group["params"]}
         found = [rates[id(parameter)] for parameter in layout.parameters]
         if len(set(found)) == 1:
             return found[0]
         sizes = torch.tensor(layout.sizes, device=layout.parameters[0].device)
-        return torch.tensor(found, dtype=torch.float32, device=sizes.device).repeat_interleave(sizes)
+        return torch.tensor(found, dtype=torch.float32, device=sizes.device).repeat_interleave(
+            sizes
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, and under "robust_step" the step's: memory, generator, number of steps."""
@@ -192,12 +222,16 @@ class RobustOptimizer(Optimizer):
             raise failure(
                 "state_dict",
                 f"hold {KEY!r} (a plain optimizer's state goes to `.optimizer.load_state_dict`)",
-                sorted(map(str, state_dict)) if isinstance(state_dict, dict) else type(state_dict).__name__,
+                sorted(map(str, state_dict))
+                if isinstance(state_dict, dict)
+                else type(state_dict).__name__,
             )
         before = self.robust_step.state_dict()
         self.robust_step.load_state_dict(state_dict[KEY])
         try:
-            self.optimizer.load_state_dict({key: value for key, value in state_dict.items() if key != KEY})
+            self.optimizer.load_state_dict(
+                {key: value for key, value in state_dict.items() if key != KEY}
+            )
         except BaseException:
             self.robust_step.load_state_dict(before)
             raise

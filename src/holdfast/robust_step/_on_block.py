@@ -5,14 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_vector
+from holdfast.checks import check_vector
 from holdfast.geometry import Block, Rows
 
 
 def share_off(scores: Tensor, block: Block) -> float:
     """The share of all scores that lies off the block."""
     total = float(scores.sum())
-    return 1.0 - float(scores[block.tiles].sum()) / total if total > 0 and not block.is_whole else 0.0
+    return (
+        1.0 - float(scores[block.tiles].sum()) / total if total > 0 and not block.is_whole else 0.0
+    )
 
 
 def on_block(given: dict[str, Any], block: Block, rows: Rows) -> dict[str, Any]:

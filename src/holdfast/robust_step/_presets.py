@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import torch
 
-from holdfast._registry import parse_call, unknown_name
 from holdfast.aggregators import Aggregator, GeometricMedian, rules
 from holdfast.memory import MeanMemory, RobustMemory, RowMemory, Units
+from holdfast.registry import parse_call, unknown_name
 from holdfast.robust_step._robust_step import RobustStep
 from holdfast.selectors import NormSampling, Tile, TopNorm
 
@@ -38,29 +38,47 @@ def bgmd(
     """
     rule = GeometricMedian() if aggregator is None else aggregator
     selector = NormSampling(fraction=fraction, tile=tile)
-    return RobustStep(rule, selector=selector, memory=RobustMemory(units=units), generator=generator)
+    return RobustStep(
+        rule, selector=selector, memory=RobustMemory(units=units), generator=generator
+    )
 
 
 def bgmd_paper(
-    *, fraction: float = 0.1, tile: Tile = 1, units: Units = "parameter", generator: torch.Generator | None = None
+    *,
+    fraction: float = 0.1,
+    tile: Tile = 1,
+    units: Units = "parameter",
+    generator: torch.Generator | None = None,
 ) -> RobustStep:
     """The paper's Algorithm 1 to the letter: uncapped norm sampling, the block's own median, the mean of all rows as memory.
 
     One bad row can move its memory anywhere; it is here to compare with.
     """
     selector = NormSampling(fraction=fraction, tile=tile, capped=False)
-    return RobustStep(GeometricMedian(), selector=selector, memory=MeanMemory(units=units), generator=generator)
+    return RobustStep(
+        GeometricMedian(), selector=selector, memory=MeanMemory(units=units), generator=generator
+    )
 
 
 def bgmd_published(
-    *, fraction: float = 0.1, tile: Tile = 1, units: Units = "parameter", generator: torch.Generator | None = None
+    *,
+    fraction: float = 0.1,
+    tile: Tile = 1,
+    units: Units = "parameter",
+    generator: torch.Generator | None = None,
 ) -> RobustStep:
     """What the experiments published with the paper ran: the largest columns, and a residual for each row."""
     selector = TopNorm(fraction=fraction, tile=tile, capped=False)
-    return RobustStep(GeometricMedian(), selector=selector, memory=RowMemory(units=units), generator=generator)
+    return RobustStep(
+        GeometricMedian(), selector=selector, memory=RowMemory(units=units), generator=generator
+    )
 
 
-presets: dict[str, Callable[..., RobustStep]] = {"bgmd": bgmd, "bgmd-paper": bgmd_paper, "bgmd-published": bgmd_published}
+presets: dict[str, Callable[..., RobustStep]] = {
+    "bgmd": bgmd,
+    "bgmd-paper": bgmd_paper,
+    "bgmd-published": bgmd_published,
+}
 """Every preset by its short name."""
 
 

@@ -5,9 +5,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_generator, check_instance, check_lr, failure
 from holdfast._typing import Score, TensorOrTensors
 from holdfast.aggregators import Aggregate, Aggregator, GeometricMedian
+from holdfast.checks import check_generator, check_instance, check_lr, failure
 from holdfast.errors import NonFiniteMemoryError
 from holdfast.geometry import Block, DenseRows, Rows, length
 from holdfast.memory import AugmentedRows, Memory, NoMemory
@@ -74,7 +74,9 @@ class RobustStep:
         check_instance("memory", self.memory, Memory)
         check_generator(self.generator)
         if self.generator.device.type != "cpu":
-            raise failure("generator", "be on the CPU, where blocks are drawn", self.generator.device)
+            raise failure(
+                "generator", "be on the CPU, where blocks are drawn", self.generator.device
+            )
         if self.memory.follows_weights and not self.selector.reaches_every_column:
             raise failure(
                 "selector",
@@ -86,7 +88,9 @@ class RobustStep:
         self._memory_norm = 0.0
 
     def __repr__(self) -> str:
-        return f"RobustStep({self.aggregator!r}, selector={self.selector!r}, memory={self.memory!r})"
+        return (
+            f"RobustStep({self.aggregator!r}, selector={self.selector!r}, memory={self.memory!r})"
+        )
 
     @torch.no_grad()
     def __call__(
@@ -115,7 +119,9 @@ class RobustStep:
         drawn = self.generator.get_state()
         try:
             with torch.autocast(rows.device.type, enabled=False):
-                return self._step(rows, rate, {name: value for name, value in given.items() if value is not None})
+                return self._step(
+                    rows, rate, {name: value for name, value in given.items() if value is not None}
+                )
         except BaseException:
             self.generator.set_state(drawn)
             raise
@@ -135,7 +141,11 @@ class RobustStep:
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if layout is None:
-            raise failure("rows", "carry a layout (`Layout(model).rows(...)` makes such rows)", type(rows).__name__)
+            raise failure(
+                "rows",
+                "carry a layout (`Layout(model).rows(...)` makes such rows)",
+                type(rows).__name__,
+            )
         result = self(rows, lr=lr, row_weights=row_weights, reference=reference, score=score)
         layout.write_gradient(result.direction)
         return result
@@ -162,10 +172,14 @@ class RobustStep:
             state = self.memory.retain(augmented, block, self._state, rate, total)
         norm = 0.0 if state is None else length(state)
         if not norm < float("inf"):
-            raise NonFiniteMemoryError(f"`memory` must stay finite, got a norm of {norm} in {self.memory!r}.")
+            raise NonFiniteMemoryError(
+                f"`memory` must stay finite, got a norm of {norm} in {self.memory!r}."
+            )
         # The largest entry tells without a copy of the whole, which a sum in float64 would make.
         if not bool(torch.isfinite(torch.linalg.vector_norm(sent.to(rows.dtype), torch.inf))):
-            raise NonFiniteMemoryError(f"`direction` must fit {rows.dtype}, got entries up to {float(sent.abs().max()):g}.")
+            raise NonFiniteMemoryError(
+                f"`direction` must fit {rows.dtype}, got entries up to {float(sent.abs().max()):g}."
+            )
         residual = share_off(scores, block)
         # From here on nothing can fail.
         spent = self._state if state is not self._state else None
@@ -200,10 +214,14 @@ class RobustStep:
             aggregate = self.aggregator.aggregate(SketchedRows(augmented, block), **given)
             sent = block.tiling.take(aggregate.vector, block.tiles.to(rows.device))
             return aggregate, sent, aggregate.vector
-        aggregate = self.aggregator.aggregate(augmented.block(block), **on_block(given, block, rows))
+        aggregate = self.aggregator.aggregate(
+            augmented.block(block), **on_block(given, block, rows)
+        )
         if not follows_weights:
             return aggregate, aggregate.vector, None
-        whole = GeometricMedian().aggregate(SketchedRows(augmented, block), row_weights=given.get("row_weights"))
+        whole = GeometricMedian().aggregate(
+            SketchedRows(augmented, block), row_weights=given.get("row_weights")
+        )
         return aggregate, aggregate.vector, whole.vector
 
     def _rate(self, lr: float | Tensor | None, rows: Rows) -> float | Tensor:
@@ -212,7 +230,9 @@ class RobustStep:
         if not self.memory.needs_lr:
             return 1.0
         if lr is None:
-            raise failure("lr", f"be given, because {self.memory!r} keeps what the parameters are owed", None)
+            raise failure(
+                "lr", f"be given, because {self.memory!r} keeps what the parameters are owed", None
+            )
         smallest = max(1.0, self._memory_norm) / LARGEST
         if isinstance(rate, float):
             return rate if rate > smallest else 0.0
@@ -225,7 +245,9 @@ class RobustStep:
         wanted = (rows.d,) if self.memory.n_state_dimensions == 1 else (rows.n, rows.d)
         if tuple(self._state.shape) != wanted:
             what = "columns" if self.memory.n_state_dimensions == 1 else "rows and columns"
-            raise failure("rows", f"have the {what} of the memory, {tuple(self._state.shape)}", wanted)
+            raise failure(
+                "rows", f"have the {what} of the memory, {tuple(self._state.shape)}", wanted
+            )
         self._state = self._state.to(rows.device)
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,9 +257,15 @@ class RobustStep:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken, bit for bit."""
-        memory, generator = check_step_state(state, self.memory.n_state_dimensions, repr(self.memory))
+        memory, generator = check_step_state(
+            state, self.memory.n_state_dimensions, repr(self.memory)
+        )
         if memory is not None and self._state is not None and memory.shape != self._state.shape:
-            raise failure("state['memory']", f"have the shape {tuple(self._state.shape)} of the memory", tuple(memory.shape))
+            raise failure(
+                "state['memory']",
+                f"have the shape {tuple(self._state.shape)} of the memory",
+                tuple(memory.shape),
+            )
         self.generator.set_state(generator)
         self._state = None if memory is None else memory.detach().clone()
         self._memory_norm = 0.0 if memory is None else length(memory)

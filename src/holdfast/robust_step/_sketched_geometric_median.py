@@ -1,8 +1,8 @@
 from dataclasses import dataclass, replace
 from typing import final
 
-from holdfast._checks import check_positive
 from holdfast.aggregators import Aggregate, Aggregator, GeometricMedian, Given
+from holdfast.checks import check_positive
 from holdfast.geometry import Rows
 from holdfast.memory import AugmentedRows
 from holdfast.robust_step._sketched_rows import SketchedRows

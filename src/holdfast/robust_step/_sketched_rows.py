@@ -80,7 +80,9 @@ class SketchedRows(Rows):
                 if is_trustworthy(scaled, sketch.d, sketch.dtype):
                     return scaled
         n_more = self._points.d - self._sketch.shape[1]
-        return self._points.gram([torch.nn.functional.pad(other, (0, n_more)) for other in others], row_weights)
+        return self._points.gram(
+            [torch.nn.functional.pad(other, (0, n_more)) for other in others], row_weights
+        )
 
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
         spread = torch.zeros(self._augmented.rows.n, dtype=torch.float64)
@@ -89,7 +91,9 @@ class SketchedRows(Rows):
 
     def keep(self, indices: Tensor) -> "SketchedRows":
         kept = object.__new__(SketchedRows)
-        kept.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_points"})
+        kept.__dict__.update(
+            {name: value for name, value in self.__dict__.items() if name != "_points"}
+        )
         kept._kept = self._kept[indices.cpu()]
         kept.n = len(indices)
         return kept

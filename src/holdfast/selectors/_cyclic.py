@@ -33,7 +33,9 @@ class Cyclic(TileSelector):
     name = "cyclic"
     reaches_every_column = False
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
+    def select(
+        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
+    ) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         start = step * k % (-(-tiling.n_tiles // k) * k)
         tiles = torch.arange(start, min(start + k, tiling.n_tiles))

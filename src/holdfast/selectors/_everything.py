@@ -26,5 +26,9 @@ class Everything(Selector):
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
         return Tiling(sections, None)
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
-        return Block(tiling, torch.arange(tiling.n_tiles), torch.ones(tiling.n_tiles, dtype=torch.float64))
+    def select(
+        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
+    ) -> Block:
+        return Block(
+            tiling, torch.arange(tiling.n_tiles), torch.ones(tiling.n_tiles, dtype=torch.float64)
+        )

@@ -46,7 +46,9 @@ class NormSampling(TileSelector):
     name = "norm-sampling"
     reaches_every_column = True
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
+    def select(
+        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
+    ) -> Block:
         probabilities = inclusion_probabilities(scores, self.n_chosen(tiling.n_tiles))
         tiles = draw(probabilities, generator)
         return Block(tiling, tiles, probabilities[tiles])

@@ -50,6 +50,8 @@ def draw(probabilities: Tensor, generator: torch.Generator) -> Tensor:
     order = uncertain[torch.randperm(len(uncertain), generator=generator)]
     ends = probabilities[order].cumsum(0)
     ends *= n_left / ends[-1].item()  # what rounding has left of a whole number
-    teeth = torch.arange(n_left, dtype=torch.float64) + torch.rand((), dtype=torch.float64, generator=generator)
+    teeth = torch.arange(n_left, dtype=torch.float64) + torch.rand(
+        (), dtype=torch.float64, generator=generator
+    )
     picked = torch.searchsorted(ends, teeth, right=True).clamp(max=len(order) - 1)
     return torch.cat([certain, order[picked]]).sort().values

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_flag, check_fraction, check_one_of, failure
+from holdfast.checks import check_count, check_flag, check_fraction, check_one_of, failure
 from holdfast.geometry import Block, Tiling
 
 Tile = int | Literal["parameter"] | None
@@ -42,7 +42,9 @@ class Selector(ABC):
         """The tiles to choose from, for rows whose parameters have these sizes."""
 
     @abstractmethod
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
+    def select(
+        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
+    ) -> Block:
         """The block.
 
         Args:
@@ -72,14 +74,18 @@ class TileSelector(Selector):
         check_flag("capped", self.capped)
         if isinstance(self.tile, str):
             if self.tile != "parameter":
-                raise failure("tile", "be a number of columns, 'parameter' or None", repr(self.tile))
+                raise failure(
+                    "tile", "be a number of columns, 'parameter' or None", repr(self.tile)
+                )
         elif self.tile is not None:
             check_count("tile", self.tile, at_least=1)
 
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
         if self.tile == "parameter":
             return Tiling(sections, None)
-        return Tiling(sections, _usual_width(sum(sections)) if self.tile is None else int(self.tile))
+        return Tiling(
+            sections, _usual_width(sum(sections)) if self.tile is None else int(self.tile)
+        )
 
     def n_chosen(self, n_tiles: int) -> int:
         """How many of so many tiles are chosen: one at least."""

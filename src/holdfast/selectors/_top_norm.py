@@ -39,7 +39,9 @@ class TopNorm(TileSelector):
     name = "top-norm"
     reaches_every_column = False
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
+    def select(
+        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
+    ) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         tiles = scores.sort(descending=True, stable=True).indices[:k].sort().values
         return Block(tiling, tiles, torch.ones(k, dtype=torch.float64))

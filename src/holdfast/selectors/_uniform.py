@@ -34,7 +34,9 @@ class Uniform(TileSelector):
     name = "uniform"
     reaches_every_column = True
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator) -> Block:
+    def select(
+        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
+    ) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         tiles = torch.randperm(tiling.n_tiles, generator=generator)[:k].sort().values
         return Block(tiling, tiles, torch.full((k,), k / tiling.n_tiles, dtype=torch.float64))

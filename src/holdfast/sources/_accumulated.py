@@ -4,10 +4,17 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import check_count, failure
+from holdfast.checks import check_count, failure
 from holdfast.geometry import DenseRows
 from holdfast.sources._buffers import Buffers
-from holdfast.sources._source import check_same_parameters, check_scaler, loss_scale, row_buffer, trainable, write_row
+from holdfast.sources._source import (
+    check_same_parameters,
+    check_scaler,
+    loss_scale,
+    row_buffer,
+    trainable,
+    write_row,
+)
 
 
 @final
@@ -44,7 +51,9 @@ class Accumulated:
         (2, 4)
     """
 
-    def __init__(self, model: nn.Module, *, n_rows: int, scaler: torch.amp.GradScaler | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, *, n_rows: int, scaler: torch.amp.GradScaler | None = None
+    ) -> None:
         self.layout = trainable(model)
         self._model = model
         check_count("n_rows", n_rows, at_least=1)
@@ -68,7 +77,9 @@ class Accumulated:
         write_row(self.layout, gradients, row)
         if self._scaler is not None:
             row.mul_(1.0 / loss_scale(self._scaler, row))
-        if not self._has_begun:  # no forward pass in training mode was seen, so that no buffer was changed
+        if (
+            not self._has_begun
+        ):  # no forward pass in training mode was seen, so that no buffer was changed
             self._begin()
         self._buffers.end_row()
         for parameter in self.layout.parameters:
@@ -93,7 +104,12 @@ class _Watch:
 
     def __call__(self, model: nn.Module, _: Any) -> None:
         source = None if self._source is None else self._source()
-        if source is not None and not source._has_begun and model.training and torch.is_grad_enabled():
+        if (
+            source is not None
+            and not source._has_begun
+            and model.training
+            and torch.is_grad_enabled()
+        ):
             source._begin()
 
     def __reduce__(self) -> tuple[type["_Watch"], tuple[None]]:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 
 
 def tensors_of(batch: Any) -> Iterator[Tensor]:
@@ -39,7 +39,11 @@ def batch_size(batch: Any) -> int:
     """How many samples the batch holds."""
     sizes = {len(tensor) for tensor in tensors_of(batch)}
     if len(sizes) != 1:
-        raise failure("batch", "hold tensors that agree on the number of samples", sorted(sizes) or "no tensor")
+        raise failure(
+            "batch",
+            "hold tensors that agree on the number of samples",
+            sorted(sizes) or "no tensor",
+        )
     size = sizes.pop()
     if size == 0:
         raise failure("batch", "hold at least one sample", 0)
@@ -52,14 +56,23 @@ def slices(batch: Any, n_rows: int) -> list[Any]:
     if n_samples < n_rows:
         raise failure("batch", f"hold at least as many samples as rows ({n_rows})", n_samples)
     if n_samples % n_rows:
-        raise failure("batch", f"divide into {n_rows} rows of one size (a loader's last batch: drop_last=True)", n_samples)
+        raise failure(
+            "batch",
+            f"divide into {n_rows} rows of one size (a loader's last batch: drop_last=True)",
+            n_samples,
+        )
     size = n_samples // n_rows
     return [picked(batch, slice(at, at + size)) for at in range(0, n_samples, size)]
 
 
 def picked(batch: Any, samples: int | slice | Tensor) -> Any:
     """Some of the samples, or one of them without its first dimension."""
-    return map_tensors(lambda tensor: tensor[samples.to(tensor.device) if isinstance(samples, Tensor) else samples], batch)
+    return map_tensors(
+        lambda tensor: tensor[
+            samples.to(tensor.device) if isinstance(samples, Tensor) else samples
+        ],
+        batch,
+    )
 
 
 def first_line(error: Exception) -> str:

@@ -78,5 +78,7 @@ def median_of_rows(values: Tensor, start: Tensor) -> Tensor:
     """The coordinate median of `values` [n, ...] over the rows; `start` [...] where most of them are not finite."""
     if not values.is_floating_point():
         return values.sort(0).values[(len(values) - 1) // 2]
-    finite = values[torch.isfinite(values.reshape(len(values), -1)).all(1)].to(working_dtype(values.dtype))
+    finite = values[torch.isfinite(values.reshape(len(values), -1)).all(1)].to(
+        working_dtype(values.dtype)
+    )
     return median(len(finite))(list(finite)).to(start) if 2 * len(finite) > len(values) else start

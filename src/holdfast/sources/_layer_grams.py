@@ -4,13 +4,20 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.sources._batch import batch_size, detached, map_tensors, tensors_of
 from holdfast.sources._graph import check_differentiable, uses
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._mixing import check_samples_apart
 from holdfast.sources._objective import LossFunction, check_losses
-from holdfast.sources._ownership import adopters, calls_with_one_more, check_lengths, check_owners, check_reached, check_sum
+from holdfast.sources._ownership import (
+    adopters,
+    calls_with_one_more,
+    check_lengths,
+    check_owners,
+    check_reached,
+    check_sum,
+)
 from holdfast.sources._recording import Call, recorded, refused
 from holdfast.sources._source import Source, check_same_parameters, write_row
 from holdfast.sources.layers import LayerGradients, Recomputed, gradients_of, is_known
@@ -56,7 +63,10 @@ class LayerGrams(Source):
         check_same_parameters(self.model, self.layout)
         batch = detached((inputs, targets))
         n = batch_size(batch)
-        shapes = tuple(tensor.shape for tensor in tensors_of(batch)), tuple(module.training for module in self.model.modules())
+        shapes = (
+            tuple(tensor.shape for tensor in tensors_of(batch)),
+            tuple(module.training for module in self.model.modules()),
+        )
         is_new = shapes not in self._seen
         with_one_more = calls_with_one_more(self._objective, batch, n) if is_new else None
         with torch.enable_grad(), recorded(self.model) as calls:
@@ -82,7 +92,11 @@ class LayerGrams(Source):
         if loss.numel() == 1:
             return loss.reshape(()) * n
         if loss.shape != (n,):
-            raise failure("loss_fn", f"return a scalar or the losses of the samples [{n}]", f"shape {tuple(loss.shape)}")
+            raise failure(
+                "loss_fn",
+                f"return a scalar or the losses of the samples [{n}]",
+                f"shape {tuple(loss.shape)}",
+            )
         check_losses(loss.detach())
         return loss.sum()
 
@@ -90,7 +104,9 @@ class LayerGrams(Source):
         """[d] the gradient of the total, the ordinary way."""
         out = torch.empty(self.layout.d, dtype=self.layout.parameters[0].dtype, device=total.device)
         with torch.autocast(total.device.type, enabled=False):
-            gradients = torch.autograd.grad(total, self.layout.parameters, retain_graph=True, allow_unused=True)
+            gradients = torch.autograd.grad(
+                total, self.layout.parameters, retain_graph=True, allow_unused=True
+            )
         write_row(self.layout, gradients, out)
         return out
 
@@ -103,29 +119,51 @@ class LayerGrams(Source):
         dtype = self.layout.parameters[0].dtype
         layers: list[LayerGradients] = []
         for call, gradients in zip(calls, arrived, strict=True):
-            reached = {place: gradient.to(dtype) for place, gradient in enumerate(gradients) if gradient is not None}
+            reached = {
+                place: gradient.to(dtype)
+                for place, gradient in enumerate(gradients)
+                if gradient is not None
+            }
             if reached:
                 layers += _of_call(call, reached, n, adopted)
         return layers
 
 
-def _of_call(call: Call, gradients: dict[int, Tensor], n: int, adopted: dict[int, nn.Module]) -> list[LayerGradients]:
+def _of_call(
+    call: Call, gradients: dict[int, Tensor], n: int, adopted: dict[int, nn.Module]
+) -> list[LayerGradients]:
     """The gradients of the parameters that one call is responsible for; `gradients` are those of its outputs, by their places."""
     if any(len(tensor) != n for tensor in (*tensors_of(call.arguments), *gradients.values())):
         raise refused(call.name, call.module, "does not have the samples along the first dimension")
     dtype = gradients[min(gradients)].dtype
-    arguments = map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, call.arguments)
+    arguments = map_tensors(
+        lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, call.arguments
+    )
     if is_known(call.module):
         return gradients_of(call.module, next(tensors_of(arguments)), gradients[0])
     if getattr(call.module, "scale_grad_by_freq", False):
         raise refused(call.name, call.module, "scales gradients by frequencies over the batch")
     if call.drew:
-        raise refused(call.name, call.module, "draws random numbers that running it again would not repeat")
+        raise refused(
+            call.name, call.module, "draws random numbers that running it again would not repeat"
+        )
     own = {id(parameter) for parameter in call.module._parameters.values()}
     named = {
         name: parameter
         for name, parameter in call.module.named_parameters()
-        if parameter.requires_grad and parameter.numel() and (id(parameter) in own or adopted.get(id(parameter)) is call.module)
+        if parameter.requires_grad
+        and parameter.numel()
+        and (id(parameter) in own or adopted.get(id(parameter)) is call.module)
     }
     outputs = tuple(gradients)
-    return [Recomputed(call.module, tuple(named), tuple(named.values()), arguments, tuple(gradients.values()), outputs, dtype)]
+    return [
+        Recomputed(
+            call.module,
+            tuple(named),
+            tuple(named.values()),
+            arguments,
+            tuple(gradients.values()),
+            outputs,
+            dtype,
+        )
+    ]

@@ -6,7 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.geometry import CleanLengths, Gram, Lengths, Rows, full_precision, measure
 from holdfast.layout import Layout
 from holdfast.sources._recording import versions_of
@@ -20,7 +20,9 @@ class LayerRows(Rows):
     That is all a rule in Gram space asks for. Rules that look at columns, and steps that move a block of them, need rows in memory.
     """
 
-    def __init__(self, layers: Sequence[LayerGradients], n: int, layout: Layout, batch: Any = None) -> None:
+    def __init__(
+        self, layers: Sequence[LayerGradients], n: int, layout: Layout, batch: Any = None
+    ) -> None:
         first = layout.parameters[0]
         self.n, self.d, self.dtype, self.device = n, layout.d, first.dtype, first.device
         self.layout = layout
@@ -46,12 +48,21 @@ class LayerRows(Rows):
         return any(parameter is own for layer in self._layers for own in layer.parameters)
 
     def _versions_now(self) -> tuple[int, ...]:
-        read = [parameter for layer in self._layers if isinstance(layer, Recomputed) for parameter in layer.parameters]
+        read = [
+            parameter
+            for layer in self._layers
+            if isinstance(layer, Recomputed)
+            for parameter in layer.parameters
+        ]
         return versions_of((self._batch, read))
 
     def _check_unchanged(self) -> None:
         if self._versions_now() != self._versions:
-            raise failure("rows", "be used before the batch or the parameters they are computed from change", "a later version")
+            raise failure(
+                "rows",
+                "be used before the batch or the parameters they are computed from change",
+                "a later version",
+            )
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         return measure(self, references, row_weights)
@@ -60,13 +71,18 @@ class LayerRows(Rows):
         self._check_unchanged()
         with full_precision():
             squares = (
-                sum((layer.squared_norms() for layer in self._layers), start=torch.zeros(self.n, device=self.device))
+                sum(
+                    (layer.squared_norms() for layer in self._layers),
+                    start=torch.zeros(self.n, device=self.device),
+                )
                 .cpu()
                 .double()
             )
         # Far from the ends of float32's range no square was lost, whatever the ratio of the norms.
         usual = (squares > self.d * 1e-30) & (squares < 1e30)
-        return CleanLengths(squares.sqrt(), torch.arange(self.n)) if bool(usual.all()) else self.gram()
+        return (
+            CleanLengths(squares.sqrt(), torch.arange(self.n)) if bool(usual.all()) else self.gram()
+        )
 
     def products(self, references: Tensor) -> Tensor:
         """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""
@@ -89,13 +105,20 @@ class LayerRows(Rows):
 
     def _products(self, layers: Iterable[LayerGradients], references: Tensor) -> Tensor:
         n, layout = self.n, self._known_layout
-        total = torch.zeros(n + len(references), n + len(references), dtype=torch.float64, device=self.device)
-        pieces = [dict(zip(map(id, layout.parameters), layout.split(reference), strict=True)) for reference in references]
+        total = torch.zeros(
+            n + len(references), n + len(references), dtype=torch.float64, device=self.device
+        )
+        pieces = [
+            dict(zip(map(id, layout.parameters), layout.split(reference), strict=True))
+            for reference in references
+        ]
         with full_precision():
             for layer in layers:
                 total[:n, :n] += layer.products()
                 for i, piece in enumerate(pieces, start=n):
-                    along = layer.products_with([piece[id(parameter)] for parameter in layer.parameters])
+                    along = layer.products_with(
+                        [piece[id(parameter)] for parameter in layer.parameters]
+                    )
                     total[:n, i] += along
                     total[i, :n] += along
         total[n:, n:] = references.double() @ references.double().T
@@ -145,4 +168,9 @@ class LayerRows(Rows):
     def keep(self, indices: Tensor) -> "LayerRows":
         indices = indices.to(self.device)
         self._check_unchanged()
-        return LayerRows([layer.keep(indices) for layer in self._layers], len(indices), self._known_layout, self._batch)
+        return LayerRows(
+            [layer.keep(indices) for layer in self._layers],
+            len(indices),
+            self._known_layout,
+            self._batch,
+        )

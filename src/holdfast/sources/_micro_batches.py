@@ -3,7 +3,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import check_count, check_flag
+from holdfast.checks import check_count, check_flag
 from holdfast.geometry import DenseRows
 from holdfast.sources._batch import detached, map_tensors, slices
 from holdfast.sources._buffers import Buffers
@@ -70,7 +70,9 @@ class MicroBatches(DenseSource):
         parts = slices((inputs, targets), self.n_rows)
         self._rows = row_buffer(self._rows, self.n_rows, self.layout)
         if self.vectorized:
-            batch = map_tensors(lambda tensor: torch.unflatten(tensor, 0, (self.n_rows, -1)), (inputs, targets))
+            batch = map_tensors(
+                lambda tensor: torch.unflatten(tensor, 0, (self.n_rows, -1)), (inputs, targets)
+            )
             return self._all_at_once(batch, self._rows, chunk=self.n_rows)
         return self._one_by_one(parts, self._rows)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.errors import NonFiniteRowsError
 
 Reduction = Literal["mean", "sum"]
@@ -25,9 +25,15 @@ class Objective:
             attribute `reduction`, if it has one, else "mean".
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None) -> None:
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None
+    ) -> None:
         if not callable(loss_fn):
-            raise failure("loss_fn", "be a function of the model's output and the targets", type(loss_fn).__name__)
+            raise failure(
+                "loss_fn",
+                "be a function of the model's output and the targets",
+                type(loss_fn).__name__,
+            )
         own = getattr(loss_fn, "reduction", None)
         if own in ("mean", "sum") and reduction not in (None, own):
             raise failure("reduction", f"be that of the loss, {own!r}", repr(reduction))
@@ -43,18 +49,29 @@ class Objective:
         if isinstance(inputs, Mapping):
             arguments, keywords = (), dict(inputs)
         else:
-            arguments, keywords = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), {}
+            arguments, keywords = (
+                tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,),
+                {},
+            )
         output = self.model(*arguments, **keywords)
         loss = self.loss_fn(output) if targets is None else self.loss_fn(output, targets)
         if not isinstance(loss, Tensor) or not loss.is_floating_point():
-            raise failure("loss_fn", "return a floating tensor", loss.dtype if isinstance(loss, Tensor) else type(loss).__name__)
+            raise failure(
+                "loss_fn",
+                "return a floating tensor",
+                loss.dtype if isinstance(loss, Tensor) else type(loss).__name__,
+            )
         return loss
 
     def total(self, batch: tuple[Any, Any]) -> Tensor:
         """The loss of a batch as a scalar."""
         loss = self(batch)
         if loss.numel() != 1:
-            raise failure("loss_fn", "return a scalar (reduction='mean' or 'sum')", f"shape {tuple(loss.shape)}")
+            raise failure(
+                "loss_fn",
+                "return a scalar (reduction='mean' or 'sum')",
+                f"shape {tuple(loss.shape)}",
+            )
         return loss.reshape(())
 
     def factor(self, n_rows: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.layout import Layout
 from holdfast.sources._batch import first_line, picked
 from holdfast.sources._layer_rows import LayerRows
@@ -27,7 +27,9 @@ def check_owners(model: nn.Module, calls: Sequence[Call], n_uses: Counter[int]) 
         for own, parameter in module._parameters.items():
             if parameter is not None and parameter.requires_grad:
                 if id(parameter) in owners:
-                    raise refused(name, module, f"shares its {own} with {owners[id(parameter)][0]!r}")
+                    raise refused(
+                        name, module, f"shares its {own} with {owners[id(parameter)][0]!r}"
+                    )
                 owners[id(parameter)] = name, own, module
     for parameter_id, (name, own, module) in owners.items():
         if n_calls[id(module)] and is_known(module) and n_uses[parameter_id] > 1:
@@ -45,9 +47,15 @@ def adopters(model: nn.Module, calls: Sequence[Call]) -> dict[int, nn.Module]:
         if parameter is not None
     }
     adopted: dict[int, nn.Module] = {}
-    for call in sorted(calls, key=lambda call: call.name.count(".") + bool(call.name)):  # the innermost comes last
+    for call in sorted(
+        calls, key=lambda call: call.name.count(".") + bool(call.name)
+    ):  # the innermost comes last
         if not is_known(call.module):
-            adopted |= {id(parameter): call.module for parameter in call.module.parameters() if id(parameter) in orphans}
+            adopted |= {
+                id(parameter): call.module
+                for parameter in call.module.parameters()
+                if id(parameter) in orphans
+            }
     return adopted
 
 
@@ -56,7 +64,9 @@ def check_reached(layout: Layout, n_uses: Counter[int], rows: LayerRows) -> None
     for name, parameter in zip(layout.names, layout.parameters, strict=True):
         if n_uses[id(parameter)] and parameter.numel() and not rows.reaches(parameter):
             raise failure(
-                "model", "use parameters in modules that take and return tensors with samples", f"{name!r}, used elsewhere"
+                "model",
+                "use parameters in modules that take and return tensors with samples",
+                f"{name!r}, used elsewhere",
             )
 
 
@@ -68,9 +78,13 @@ def calls_with_one_more(objective: Objective, batch: Any, n: int) -> list[Call]:
             objective(picked(batch, one_more))
     except Exception as error:
         with rehearsal(objective.model):
-            objective(batch)  # raises what the model itself has to say against the batch, if anything
+            objective(
+                batch
+            )  # raises what the model itself has to say against the batch, if anything
         got = f"with one more, {first_line(error)}"
-        raise failure("model", "take any number of samples along the first dimension", got) from error
+        raise failure(
+            "model", "take any number of samples along the first dimension", got
+        ) from error
     return others
 
 
@@ -79,8 +93,12 @@ def check_lengths(calls: Sequence[Call], others: Sequence[Call], n: int) -> None
     if [call.name for call in others] != [call.name for call in calls]:
         return  # a model that calls its modules at random
     for call, other in zip(calls, others, strict=True):
-        if any(length == n != now - 1 for length, now in zip(call.lengths, other.lengths, strict=True)):
-            raise refused(call.name, call.module, "does not have the samples along the first dimension")
+        if any(
+            length == n != now - 1 for length, now in zip(call.lengths, other.lengths, strict=True)
+        ):
+            raise refused(
+                call.name, call.module, "does not have the samples along the first dimension"
+            )
 
 
 def check_sum(rows: LayerRows, ordinary: Tensor, layout: Layout) -> bool:
@@ -90,7 +108,9 @@ def check_sum(rows: LayerRows, ordinary: Tensor, layout: Layout) -> bool:
     scale = float(products.diagonal()[:n].clamp(min=0).sqrt().sum())
     if not scale < float("inf") or not bool(torch.isfinite(ordinary).all()):
         return False
-    tolerance = 0.05 if torch.is_autocast_enabled(found.device.type) or found.dtype.itemsize < 4 else 1e-3
+    tolerance = (
+        0.05 if torch.is_autocast_enabled(found.device.type) or found.dtype.itemsize < 4 else 1e-3
+    )
     errors = [float(torch.linalg.vector_norm(piece)) for piece in layout.split(found - ordinary)]
     worst = max(range(len(errors)), key=lambda i: errors[i])
     if errors[worst] > tolerance * scale:
@@ -100,5 +120,7 @@ def check_sum(rows: LayerRows, ordinary: Tensor, layout: Layout) -> bool:
             f"{layout.names[worst]!r}, where they do not",
         )
     if float((products[:n, :n].sum(1) - products[:n, n]).abs().max()) > tolerance * scale**2:
-        raise failure("model", "have layers that treat every sample as if it were alone", "one that does not")
+        raise failure(
+            "model", "have layers that treat every sample as if it were alone", "one that does not"
+        )
     return True

@@ -3,7 +3,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import check_count
+from holdfast.checks import check_count
 from holdfast.geometry import DenseRows
 from holdfast.sources._batch import batch_size, map_tensors, tensors_of
 from holdfast.sources._mixing import check_samples_apart
@@ -61,7 +61,9 @@ class PerSample(DenseSource):
         n = batch_size((inputs, targets))
         self._rows = row_buffer(self._rows, n, self.layout)
         batch = map_tensors(lambda tensor: tensor.detach().unsqueeze(1), (inputs, targets))
-        return self._all_at_once(batch, self._rows, chunk=min(n, max(1, self.budget // self._bytes_of_one(batch))))
+        return self._all_at_once(
+            batch, self._rows, chunk=min(n, max(1, self.budget // self._bytes_of_one(batch)))
+        )
 
     def _bytes_of_one(self, batch: Any) -> int:
         """What the passes of one sample keep: its gradient twice, and what autograd saves of its forward pass."""
@@ -81,7 +83,10 @@ class PerSample(DenseSource):
             saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        with rehearsal(self.model), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        with (
+            rehearsal(self.model),
+            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+        ):
             self._objective.total(sample)
         own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
         return sum(size for pointer, size in saved.items() if pointer not in own)

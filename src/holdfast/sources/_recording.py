@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.sources._batch import detached, map_tensors, tensors_of
 
 
@@ -41,24 +41,42 @@ def recorded(model: nn.Module) -> Iterator[list[Call]]:
     owners = {
         module: name
         for name, module in model.named_modules()
-        if any(parameter is not None and parameter.requires_grad for parameter in module._parameters.values())
+        if any(
+            parameter is not None and parameter.requires_grad
+            for parameter in module._parameters.values()
+        )
     }
     before: dict[nn.Module, Tensor] = {}
 
     def enter(module: nn.Module, _: Any) -> None:
         before[module] = random_state(module)
 
-    def leave(module: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+    def leave(
+        module: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any], output: Any
+    ) -> Any:
         # Changing a view in place changes the history of what it views; a copy has a history of its own.
         output = (
-            map_tensors(lambda tensor: tensor.clone() if tensor._is_view() else tensor, output) if has_view(output) else output
+            map_tensors(lambda tensor: tensor.clone() if tensor._is_view() else tensor, output)
+            if has_view(output)
+            else output
         )
         # An edge stays what it is when a later operation overwrites the output in place.
-        edges = tuple(get_gradient_edge(tensor) if tensor.requires_grad else None for tensor in tensors_of(output))
+        edges = tuple(
+            get_gradient_edge(tensor) if tensor.requires_grad else None
+            for tensor in tensors_of(output)
+        )
         drew = not torch.equal(random_state(module), before.pop(module))
         lengths = tuple(len(tensor) for tensor in tensors_of((args, keywords, output)))
         calls.append(
-            Call(owners[module], module, detached((args, keywords)), versions_of((args, keywords)), edges, lengths, drew)
+            Call(
+                owners[module],
+                module,
+                detached((args, keywords)),
+                versions_of((args, keywords)),
+                edges,
+                lengths,
+                drew,
+            )
         )
         return output
 
@@ -73,13 +91,19 @@ def recorded(model: nn.Module) -> Iterator[list[Call]]:
 
 def has_view(output: Any) -> bool:
     """Whether a tensor of the output is a view of another, so that it must be copied; outputs of unknown kind are left alone."""
-    return isinstance(output, (Tensor, tuple, list)) and any(tensor._is_view() for tensor in tensors_of(output))
+    return isinstance(output, (Tensor, tuple, list)) and any(
+        tensor._is_view() for tensor in tensors_of(output)
+    )
 
 
 def random_state(module: nn.Module) -> Tensor:
     """The state of the generator that the module would draw from."""
     device = next(module.parameters()).device
-    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
+    return (
+        torch.get_rng_state()
+        if device.type == "cpu"
+        else torch.get_device_module(device).get_rng_state(device)
+    )
 
 
 def versions_of(arguments: Any) -> tuple[int, ...]:
@@ -90,4 +114,8 @@ def versions_of(arguments: Any) -> tuple[int, ...]:
 def refused(name: str, module: nn.Module, why: str) -> ValueError:
     """The error for a module whose per-sample gradients cannot be told."""
     got = f"{type(module).__name__} {name!r}, which {why}"
-    return failure("model", "have layers whose samples can be told apart (PerSample and MicroBatches ask less)", got)
+    return failure(
+        "model",
+        "have layers whose samples can be told apart (PerSample and MicroBatches ask less)",
+        got,
+    )

@@ -16,7 +16,12 @@ def rehearsal(model: nn.Module) -> Iterator[None]:
     buffers = Buffers(model)
     buffers.begin()
     try:
-        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type), torch.enable_grad():
+        with (
+            torch.random.fork_rng(
+                [] if device.type == "cpu" else [device], device_type=device.type
+            ),
+            torch.enable_grad(),
+        ):
             yield
     finally:
         buffers.restore()

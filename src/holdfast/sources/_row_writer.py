@@ -21,10 +21,18 @@ class RowWriter:
         self._pieces: list[Tensor] = []
 
     def __enter__(self) -> Self:
-        self._handles = [parameter.register_hook(self._hook(i)) for i, parameter in enumerate(self._layout.parameters)]
+        self._handles = [
+            parameter.register_hook(self._hook(i))
+            for i, parameter in enumerate(self._layout.parameters)
+        ]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for handle in self._handles:
             handle.remove()
 
@@ -32,7 +40,9 @@ class RowWriter:
         """Write the gradient of the loss to the row [d]; zeros for parameters that it does not depend on."""
         self._pieces = self._layout.split(row)
         with torch.autocast(loss.device.type, enabled=False):
-            gradients: tuple[Tensor | None, ...] = torch.autograd.grad(loss, self._layout.parameters, allow_unused=True)
+            gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+                loss, self._layout.parameters, allow_unused=True
+            )
         for piece, gradient in zip(self._pieces, gradients, strict=True):
             if gradient is None:
                 piece.zero_()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.geometry import DenseRows, Rows
 from holdfast.layout import Layout
 from holdfast.sources._objective import LossFunction, Objective, Reduction, check_losses
@@ -25,7 +25,9 @@ class Source(ABC):
         losses: [n] the losses of the rows of the last call; empty before the first. (`LayerGrams` with a scalar loss: that one.)
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None = None
+    ) -> None:
         self.layout = trainable(model)
         self.model = model
         self._objective = Objective(model, loss_fn, reduction)
@@ -40,7 +42,11 @@ class DenseSource(Source):
     """A source that writes its rows to a matrix, which the next call overwrites."""
 
     def __init__(
-        self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None, scaler: torch.amp.GradScaler | None
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        reduction: Reduction | None,
+        scaler: torch.amp.GradScaler | None,
     ) -> None:
         super().__init__(model, loss_fn, reduction)
         self._scaler = check_scaler(scaler)
@@ -49,7 +55,9 @@ class DenseSource(Source):
         """Rows by `torch.func.vmap`, `chunk` of them at a time; the tensors of the batch are [n, b, ...]."""
         scale = loss_scale(self._scaler, rows)
         factor = self._objective.factor(len(rows)) * scale
-        losses, medians = write_gradients(self._objective, self.layout, batch, rows, factor=factor, chunk=chunk)
+        losses, medians = write_gradients(
+            self._objective, self.layout, batch, rows, factor=factor, chunk=chunk
+        )
         self._check(losses)
         for buffer, median in medians:
             buffer.copy_(median)
@@ -72,7 +80,9 @@ def trainable(model: nn.Module) -> Layout:
     layout = Layout(model)
     kinds = {(str(parameter.dtype), str(parameter.device)) for parameter in layout.parameters}
     if len(kinds) > 1:
-        raise failure("model", "have its trainable parameters in one dtype and on one device", sorted(kinds))
+        raise failure(
+            "model", "have its trainable parameters in one dtype and on one device", sorted(kinds)
+        )
     return layout
 
 
@@ -90,12 +100,18 @@ def loss_scale(scaler: torch.amp.GradScaler | None, like: Tensor) -> float:
 
 def check_same_parameters(model: nn.Module, layout: Layout) -> None:
     """The trainable parameters of the model are those of the layout."""
-    now = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    now = {
+        id(parameter): name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
     then = dict(zip(map(id, layout.parameters), layout.names, strict=True))
     changed = [name for key, name in (now | then).items() if key not in now or key not in then]
     if changed:
         raise failure(
-            "model", "have the trainable parameters it had when the source was made (make a new one)", f"another {changed[0]!r}"
+            "model",
+            "have the trainable parameters it had when the source was made (make a new one)",
+            f"another {changed[0]!r}",
         )
 
 
@@ -111,7 +127,12 @@ def write_row(layout: Layout, gradients: Sequence[Tensor | None], row: Tensor) -
 def row_buffer(buffer: Tensor | None, n: int, layout: Layout) -> Tensor:
     """[n, d] the buffer, if it has that shape and stands where the parameters are, else a new one."""
     first = layout.parameters[0]
-    if buffer is not None and buffer.shape == (n, layout.d) and buffer.dtype == first.dtype and buffer.device == first.device:
+    if (
+        buffer is not None
+        and buffer.shape == (n, layout.d)
+        and buffer.dtype == first.dtype
+        and buffer.device == first.device
+    ):
         return buffer
     with torch.inference_mode(False):  # it outlives this call
         return torch.empty(n, layout.d, dtype=first.dtype, device=first.device)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.layout import Layout
 from holdfast.sources._batch import first_line, map_tensors, picked, tensors_of
 from holdfast.sources._buffers import median_of_rows
@@ -45,35 +45,53 @@ def write_gradients(
     buffers. Returned are the losses [n], and the buffers that were changed with their medians over the slices.
     """
     whole = _Loss(objective)
-    parameters = {PREFIX + name: p.detach() for name, p in zip(layout.names, layout.parameters, strict=True)}
+    parameters = {
+        PREFIX + name: p.detach() for name, p in zip(layout.names, layout.parameters, strict=True)
+    }
     buffers = buffers_of(whole)
 
-    def loss(parameters: State, own: State, tensors: list[Tensor]) -> tuple[Tensor, tuple[Tensor, State]]:
+    def loss(
+        parameters: State, own: State, tensors: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, State]]:
         pieces = iter(tensors)
         part = map_tensors(lambda _: next(pieces), batch)
         found, left = functional_call(whole, (parameters, own), (part,))
         return found * factor, (found.detach(), left)
 
-    gradients_of = vmap(grad_and_value(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+    gradients_of = vmap(
+        grad_and_value(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different"
+    )
     losses, ends = [], []
     for at in range(0, len(out), chunk):
         rows = out[at : at + chunk]
-        own = {name: buffer.expand(len(rows), *buffer.shape).clone() for name, buffer in buffers.items()}
+        own = {
+            name: buffer.expand(len(rows), *buffer.shape).clone()
+            for name, buffer in buffers.items()
+        }
         try:
             tensors = [tensor[at : at + chunk] for tensor in tensors_of(batch)]
             gradients, (_, (found, left)) = gradients_of(parameters, own, tensors)
         except RuntimeError as error:
             with rehearsal(objective.model):
-                objective.total(picked(batch, at))  # raises what the model itself has to say against the batch, if anything
+                objective.total(
+                    picked(batch, at)
+                )  # raises what the model itself has to say against the batch, if anything
             wanted = "work under torch.func.vmap (MicroBatches without `vectorized` asks less)"
             raise failure("model", wanted, first_line(error)) from error
-        for columns, name in zip(torch.split(rows, list(layout.sizes), dim=1), layout.names, strict=True):
+        for columns, name in zip(
+            torch.split(rows, list(layout.sizes), dim=1), layout.names, strict=True
+        ):
             columns.copy_(gradients[PREFIX + name].reshape(columns.shape))
         losses.append(found)
         ends.append(left)
     medians = []
     for name, buffer in buffers.items():
-        values = torch.cat([left[name].expand(len(found), *buffer.shape) for left, found in zip(ends, losses, strict=True)])
+        values = torch.cat(
+            [
+                left[name].expand(len(found), *buffer.shape)
+                for left, found in zip(ends, losses, strict=True)
+            ]
+        )
         if not torch.equal(values, buffer.expand_as(values)):
             medians.append((buffer, median_of_rows(values, buffer)))
     return torch.cat(losses), medians

@@ -3,9 +3,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_share, failure
 from holdfast._compile import WIDTH
 from holdfast._typing import TensorOrTensors
+from holdfast.checks import check_share, failure
 from holdfast.geometry import DenseRows, working_dtype
 
 
@@ -45,7 +45,11 @@ class WorkerMomentum:
         """The momentum of every row, with the layout of the rows."""
         rows = rows if isinstance(rows, DenseRows) else DenseRows(rows)
         if self._state is not None and self._state.shape != (rows.n, rows.d):
-            raise failure("rows", f"have the shape of the momentum, {tuple(self._state.shape)}", (rows.n, rows.d))
+            raise failure(
+                "rows",
+                f"have the shape of the momentum, {tuple(self._state.shape)}",
+                (rows.n, rows.d),
+            )
         finite = rows.finite().to(rows.device)
         dtype = working_dtype(rows.dtype)
         if self._state is None:
@@ -59,7 +63,9 @@ class WorkerMomentum:
         for start, chunk in rows.chunks(WIDTH):
             own = state[:, start : start + chunk.shape[1]]
             fresh = chunk.to(own) if is_clean else chunk.to(own).where(finite[:, None], 0.0)
-            own.mul_(past).addcmul_(fresh, share)  # each term by itself: a difference of large entries could overflow
+            own.mul_(past).addcmul_(
+                fresh, share
+            )  # each term by itself: a difference of large entries could overflow
         if is_clean:
             return DenseRows(state, layout=rows.layout)
         shown = state.clone()
@@ -74,9 +80,17 @@ class WorkerMomentum:
         """Go on where `state` was taken."""
         if not isinstance(state, dict) or set(state) != {"momentum"}:
             raise failure(
-                "state", "be a mapping with the key momentum", sorted(state) if isinstance(state, dict) else type(state).__name__
+                "state",
+                "be a mapping with the key momentum",
+                sorted(state) if isinstance(state, dict) else type(state).__name__,
             )
         momentum = state["momentum"]
-        if momentum is not None and (not isinstance(momentum, Tensor) or momentum.ndim != 2 or not momentum.is_floating_point()):
-            raise failure("state['momentum']", "be None or a floating tensor [n, d]", type(momentum).__name__)
+        if momentum is not None and (
+            not isinstance(momentum, Tensor)
+            or momentum.ndim != 2
+            or not momentum.is_floating_point()
+        ):
+            raise failure(
+                "state['momentum']", "be None or a floating tensor [n, d]", type(momentum).__name__
+            )
         self._state = None if momentum is None else momentum.detach().clone()

@@ -1,12 +1,13 @@
 """Makes things worse on purpose: attacks on rows, corruptions of batches, and who is bad."""
 
-from holdfast._registry import Registry
+from holdfast.registry import Registry
 from holdfast.threats._additive_noise import AdditiveNoise
+from holdfast.threats._adversaries import Adversaries, rows_to_samples
 from holdfast.threats._attack import Attack
+from holdfast.threats._attack_context import AttackContext, State
 from holdfast.threats._backdoor import Backdoor
 from holdfast.threats._bit_flips import BitFlips
 from holdfast.threats._blur import Blur
-from holdfast.threats._cast import Cast, rows_to_samples
 from holdfast.threats._collapse import Collapse
 from holdfast.threats._corruption import Corruption
 from holdfast.threats._gaussian_noise import GaussianNoise
@@ -24,7 +25,6 @@ from holdfast.threats._random_labels import RandomLabels
 from holdfast.threats._random_rows import RandomRows
 from holdfast.threats._salt_and_pepper import SaltAndPepper
 from holdfast.threats._scaled_flip import ScaledFlip
-from holdfast.threats._scene import Scene, State
 from holdfast.threats._shadow import Shadow
 from holdfast.threats._sign_flip import SignFlip
 from holdfast.threats._target_label import TargetLabel
@@ -32,11 +32,12 @@ from holdfast.threats._zero_rows import ZeroRows
 
 __all__ = [
     "AdditiveNoise",
+    "Adversaries",
     "Attack",
+    "AttackContext",
     "Backdoor",
     "BitFlips",
     "Blur",
-    "Cast",
     "Collapse",
     "Corruption",
     "GaussianNoise",
@@ -54,7 +55,6 @@ __all__ = [
     "RandomRows",
     "SaltAndPepper",
     "ScaledFlip",
-    "Scene",
     "Shadow",
     "SignFlip",
     "State",
@@ -90,6 +90,7 @@ attacks: Registry[Attack] = Registry(
 """Every attack by its short name: `attacks.parse("scaled-flip(factor=5.0)")`."""
 
 corruptions: Registry[Corruption] = Registry(
-    "corruption", [Backdoor, Blur, GaussianNoise, LabelFlip, RandomLabels, SaltAndPepper, TargetLabel]
+    "corruption",
+    [Backdoor, Blur, GaussianNoise, LabelFlip, RandomLabels, SaltAndPepper, TargetLabel],
 )
 """Every corruption by its short name: `corruptions.parse("salt-and-pepper(fraction=0.5)")`."""

@@ -3,9 +3,9 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_positive
+from holdfast.checks import check_positive
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -35,5 +35,5 @@ class AdditiveNoise(Attack):
     def needs_generator(self) -> bool:
         return True
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return scene.normal().mul_(self.deviation).add_(scene.own)
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return context.normal().mul_(self.deviation).add_(context.own)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, overload
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_generator, check_mask, failure
+from holdfast.checks import check_generator, check_mask, failure
 from holdfast.geometry import DenseRows
-from holdfast.threats._scene import Scene, State
+from holdfast.threats._attack_context import AttackContext, State
 
 
 class Attack(ABC):
@@ -41,17 +41,39 @@ class Attack(ABC):
 
     @overload
     def __call__(
-        self, rows: Tensor, mask: Tensor, *, generator: torch.Generator | None = None, state: State = None
+        self,
+        rows: Tensor,
+        mask: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        state: State = None,
     ) -> Tensor: ...
     @overload
     def __call__(
-        self, rows: DenseRows, mask: Tensor, *, generator: torch.Generator | None = None, state: State = None
+        self,
+        rows: DenseRows,
+        mask: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        state: State = None,
     ) -> DenseRows: ...
     @overload
     def __call__(
-        self, rows: Sequence[Tensor], mask: Tensor, *, generator: torch.Generator | None = None, state: State = None
+        self,
+        rows: Sequence[Tensor],
+        mask: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        state: State = None,
     ) -> list[Tensor]: ...
-    def __call__(self, rows: Any, mask: Tensor, *, generator: torch.Generator | None = None, state: State = None) -> Any:
+    def __call__(
+        self,
+        rows: Any,
+        mask: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        state: State = None,
+    ) -> Any:
         """The rows as they arrive, of the kind that came: the honest ones as they were, the others as the attack makes them.
 
         Args:
@@ -61,11 +83,20 @@ class Attack(ABC):
             state: what :meth:`learn` returned at the step before; None at the first.
         """
         self._check(rows, mask, state)
-        sent = rows.detach().clone() if isinstance(rows, Tensor) else _matrix(rows)  # of other kinds it is a copy already
+        sent = (
+            rows.detach().clone() if isinstance(rows, Tensor) else _matrix(rows)
+        )  # of other kinds it is a copy already
         self._put(sent, mask, generator, state)
         return _in_kind(sent, rows)
 
-    def overwrite(self, rows: Tensor, mask: Tensor, *, generator: torch.Generator | None = None, state: State = None) -> None:
+    def overwrite(
+        self,
+        rows: Tensor,
+        mask: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        state: State = None,
+    ) -> None:
         """The same in the rows' own memory, for a tensor [n, d] that nobody needs as it was: a copy of all rows costs as much as a rule.
 
         Other arguments as in a call. Attackers that carry something must :meth:`learn` before.
@@ -75,19 +106,25 @@ class Attack(ABC):
         self._check(rows, mask, state)
         self._put(rows.detach(), mask, generator, state)
 
-    def _put(self, rows: Tensor, mask: Tensor, generator: torch.Generator | None, state: State) -> None:
+    def _put(
+        self, rows: Tensor, mask: Tensor, generator: torch.Generator | None, state: State
+    ) -> None:
         """Write what the bad rows send over what they are."""
         if self.needs_generator:
             check_generator(generator)
-        scene = Scene(rows=rows, mask=mask.to(rows.device), generator=generator, state=state)
-        if scene.n_bad == 0:
+        context = AttackContext(
+            rows=rows, mask=mask.to(rows.device), generator=generator, state=state
+        )
+        if context.n_bad == 0:
             return
-        rows[scene.mask] = self._bad_rows(scene).to(rows.dtype)
+        rows[context.mask] = self._bad_rows(context).to(rows.dtype)
         if self.saturates:  # in place, row by row: fresh memory costs more than all the rest
-            for i in scene.mask.nonzero()[:, 0].tolist():
+            for i in context.mask.nonzero()[:, 0].tolist():
                 rows[i].clamp_(torch.finfo(rows.dtype).min, torch.finfo(rows.dtype).max)
 
-    def learn(self, rows: Tensor | DenseRows | Sequence[Tensor], mask: Tensor, state: State = None) -> State:
+    def learn(
+        self, rows: Tensor | DenseRows | Sequence[Tensor], mask: Tensor, state: State = None
+    ) -> State:
         """What the attackers carry to the next step; None for attacks that keep nothing.
 
         Call it once a step with the rows as they were before the attack, and give the attack the state of the step before.
@@ -96,13 +133,15 @@ class Attack(ABC):
         if not self.takes_state:
             return None
         matrix = _matrix(rows)
-        return self._learn(Scene(rows=matrix, mask=mask.to(matrix.device), generator=None, state=state))
+        return self._learn(
+            AttackContext(rows=matrix, mask=mask.to(matrix.device), generator=None, state=state)
+        )
 
     @abstractmethod
-    def _bad_rows(self, scene: Scene) -> Tensor:
+    def _bad_rows(self, context: AttackContext) -> Tensor:
         """[n_bad, d] (or [d], if all are equal) what the bad rows send; called only if there are any."""
 
-    def _learn(self, scene: Scene) -> State:
+    def _learn(self, context: AttackContext) -> State:
         return None
 
     def _check(self, rows: Any, mask: Tensor, state: State) -> None:
@@ -110,7 +149,9 @@ class Attack(ABC):
         if self.looks_at_honest and bool(mask.all()):
             raise failure("mask", f"leave at least one honest row (needed by {self!r})", "none")
         if state is not None and not self.takes_state:
-            raise failure("state", f"be left out, because {self!r} keeps none", type(state).__name__)
+            raise failure(
+                "state", f"be left out, because {self!r} keeps none", type(state).__name__
+            )
 
 
 def check_state(state: State, shape: tuple[int, ...]) -> None:
@@ -118,7 +159,11 @@ def check_state(state: State, shape: tuple[int, ...]) -> None:
     if state is None:
         return
     if not isinstance(state, Tensor) or not state.is_floating_point():
-        raise failure("state", "be a floating tensor", state.dtype if isinstance(state, Tensor) else type(state).__name__)
+        raise failure(
+            "state",
+            "be a floating tensor",
+            state.dtype if isinstance(state, Tensor) else type(state).__name__,
+        )
     if state.shape != shape:
         raise failure("state", f"have shape {shape}", tuple(state.shape))
 
@@ -135,7 +180,11 @@ def _in_kind(matrix: Tensor, rows: Any) -> Any:
     if isinstance(rows, Tensor):
         return matrix
     if isinstance(rows, DenseRows):
-        parts = matrix if rows.layout is not None else list(torch.split(matrix, list(rows.sections), dim=1))
+        parts = (
+            matrix
+            if rows.layout is not None
+            else list(torch.split(matrix, list(rows.sections), dim=1))
+        )
         return DenseRows(parts, layout=rows.layout)
     pieces = torch.split(matrix, [tensor[0].numel() for tensor in rows], dim=1)
     return [piece.reshape(tensor.shape) for piece, tensor in zip(pieces, rows, strict=True)]

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_nonnegative, failure
+from holdfast.checks import check_count, check_nonnegative, failure
 from holdfast.threats._corruption import Corruption, check_images, check_labels
 
 
@@ -48,12 +48,18 @@ class Backdoor(Corruption):
         """A copy of the images [N, C, H, W] with the trigger on each."""
         check_images(images)
         if min(images.shape[2:]) < self.size:
-            raise failure("images", f"have at least {self.size} by {self.size} pixels (needed by {self!r})", tuple(images.shape))
+            raise failure(
+                "images",
+                f"have at least {self.size} by {self.size} pixels (needed by {self!r})",
+                tuple(images.shape),
+            )
         stamped = images.detach().clone()
         stamped[:, :, -self.size :, -self.size :] = self.value
         return stamped
 
-    def success_rate(self, predict: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> float:
+    def success_rate(
+        self, predict: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor
+    ) -> float:
         """The share of images of other classes that are taken for the target class once they bear the trigger.
 
         Args:
@@ -70,5 +76,7 @@ class Backdoor(Corruption):
         classes = predicted.argmax(1) if predicted.ndim == 2 else predicted
         return float((classes == self.target).double().mean())
 
-    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _corrupt(
+        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         return self.stamp(images), torch.full_like(labels, self.target)

@@ -4,9 +4,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, check_fraction, failure
+from holdfast.checks import check_count, check_fraction, failure
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene, uniform
+from holdfast.threats._attack_context import AttackContext, uniform
 
 
 @final
@@ -40,7 +40,11 @@ class BitFlips(Attack):
     saturates = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bits, (tuple, list)) or not self.bits or len(set(self.bits)) < len(self.bits):
+        if (
+            not isinstance(self.bits, (tuple, list))
+            or not self.bits
+            or len(set(self.bits)) < len(self.bits)
+        ):
             raise failure("bits", "be places of bits, at least one and none twice", self.bits)
         object.__setattr__(self, "bits", tuple(self.bits))  # JSON has lists alone
         for bit in self.bits:
@@ -51,14 +55,18 @@ class BitFlips(Attack):
     def needs_generator(self) -> bool:
         return self.fraction < 1
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        own, width = scene.own, 8 * scene.rows.element_size()
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        own, width = context.own, 8 * context.rows.element_size()
         if max(self.bits) >= width:
             raise failure("bits", f"be below {width}, the width of {own.dtype}", max(self.bits))
         pattern = sum(1 << bit for bit in self.bits)
-        signed = pattern - (1 << width) if pattern >> (width - 1) else pattern  # the top bit is the integer's sign
+        signed = (
+            pattern - (1 << width) if pattern >> (width - 1) else pattern
+        )  # the top bit is the integer's sign
         integers = own.view({16: torch.int16, 32: torch.int32, 64: torch.int64}[width])
         flipped = (integers ^ signed).view(own.dtype)
         if self.fraction == 1:
             return flipped
-        return torch.where(uniform(tuple(own.shape), scene.generator, own) < self.fraction, flipped, own)
+        return torch.where(
+            uniform(tuple(own.shape), context.generator, own) < self.fraction, flipped, own
+        )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from holdfast._checks import check_positive
+from holdfast.checks import check_positive
 from holdfast.geometry import working_dtype
 from holdfast.threats._corruption import Corruption
 
@@ -41,7 +41,9 @@ class Blur(Corruption):
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
 
-    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _corrupt(
+        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         smooth = images.to(working_dtype(images.dtype))
         for _ in range(2):
             smooth = self._along_last(smooth).transpose(2, 3)
@@ -55,4 +57,6 @@ class Blur(Corruption):
         kernel = (-0.5 * (places / self.sigma).square()).exp()
         lines = images.reshape(n * channels, 1, height, width)
         mirrored = pad(lines, (radius, radius, 0, 0), mode="reflect")
-        return conv2d(mirrored, (kernel / kernel.sum()).view(1, 1, 1, -1)).view(n, channels, height, width)
+        return conv2d(mirrored, (kernel / kernel.sum()).view(1, 1, 1, -1)).view(
+            n, channels, height, width
+        )

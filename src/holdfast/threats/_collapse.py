@@ -4,7 +4,7 @@ from typing import final
 from torch import Tensor
 
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -23,8 +23,10 @@ class Collapse(Attack):
     """
 
     name = "collapse"
-    aim = "The length of the mean of all rows, which becomes zero: training by the mean stands still."
+    aim = (
+        "The length of the mean of all rows, which becomes zero: training by the mean stands still."
+    )
     looks_at_honest = True
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return (-scene.honest.sum(0) / scene.n_bad) * scene.unit
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return (-context.honest.sum(0) / context.n_bad) * context.unit

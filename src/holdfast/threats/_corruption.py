@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_generator, check_mask, failure
+from holdfast.checks import check_generator, check_mask, failure
 
 
 class Corruption(ABC):
@@ -26,7 +26,12 @@ class Corruption(ABC):
     """Whether a call draws random numbers."""
 
     def __call__(
-        self, images: Tensor, labels: Tensor, mask: Tensor, *, generator: torch.Generator | None = None
+        self,
+        images: Tensor,
+        labels: Tensor,
+        mask: Tensor,
+        *,
+        generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The batch with its bad samples corrupted.
 
@@ -48,7 +53,9 @@ class Corruption(ABC):
         return images, labels
 
     @abstractmethod
-    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _corrupt(
+        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """The bad samples alone, images [b, C, H, W] and labels [b], as they become; called only if there are any."""
 
 
@@ -57,7 +64,9 @@ def check_images(images: object) -> None:
     if not isinstance(images, Tensor):
         raise failure("images", "be a floating tensor [N, C, H, W]", type(images).__name__)
     if not images.is_floating_point():
-        raise failure("images", "be floating, on the scale [0, 1] (divide bytes by 255 first)", images.dtype)
+        raise failure(
+            "images", "be floating, on the scale [0, 1] (divide bytes by 255 first)", images.dtype
+        )
     if images.ndim != 4 or images.numel() == 0:
         raise failure("images", "have shape [N, C, H, W], none of it zero", tuple(images.shape))
 
@@ -65,11 +74,17 @@ def check_images(images: object) -> None:
 def check_labels(labels: object, n: int) -> None:
     """One class for each image."""
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != (n,):
-        got = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        got = (
+            f"{labels.dtype} {list(labels.shape)}"
+            if isinstance(labels, Tensor)
+            else type(labels).__name__
+        )
         raise failure("labels", f"be an int64 tensor [{n}], one class an image", got)
 
 
 def check_classes(labels: Tensor, n_classes: int) -> None:
     """Labels of that many classes."""
     if int(labels.min()) < 0 or int(labels.max()) >= n_classes:
-        raise failure("labels", f"be from 0 to {n_classes - 1}", f"{int(labels.min())} to {int(labels.max())}")
+        raise failure(
+            "labels", f"be from 0 to {n_classes - 1}", f"{int(labels.min())} to {int(labels.max())}"
+        )

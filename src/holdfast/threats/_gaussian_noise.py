@@ -4,9 +4,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_positive
+from holdfast.checks import check_positive
+from holdfast.threats._attack_context import standard_normal
 from holdfast.threats._corruption import Corruption
-from holdfast.threats._scene import standard_normal
 
 
 @final
@@ -35,6 +35,8 @@ class GaussianNoise(Corruption):
     def __post_init__(self) -> None:
         check_positive("deviation", self.deviation)
 
-    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _corrupt(
+        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         noise = standard_normal(tuple(images.shape), generator, images)
         return (images + self.deviation * noise).to(images.dtype), labels

@@ -3,9 +3,9 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_count, check_positive
+from holdfast.checks import check_count, check_positive
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -35,8 +35,8 @@ class Hijack(Attack):
         check_count("n_columns", self.n_columns, at_least=1)
         check_positive("size", self.size)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        bad = -scene.mean * scene.unit
-        lightest = scene.honest.square().sum(0).argsort(stable=True)[: self.n_columns]
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        bad = -context.mean * context.unit
+        lightest = context.honest.square().sum(0).argsort(stable=True)[: self.n_columns]
         bad[lightest] = self.size
         return bad

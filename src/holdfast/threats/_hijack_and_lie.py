@@ -3,9 +3,9 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_fraction, check_positive
+from holdfast.checks import check_fraction, check_positive
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -44,11 +44,14 @@ class HijackAndLie(Attack):
         check_positive("size", self.size)
         check_positive("lie", self.lie)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        order = scene.honest.square().sum(0).argsort(stable=True)
-        n_stolen = min(scene.d, max(1, round(2 * self.fraction * scene.d)))
-        light, heavy = order[: min(scene.d // 2, scene.d - n_stolen)], order[scene.d - n_stolen :]
-        bad = (scene.mean * scene.unit).repeat(scene.n_bad, 1)
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        order = context.honest.square().sum(0).argsort(stable=True)
+        n_stolen = min(context.d, max(1, round(2 * self.fraction * context.d)))
+        light, heavy = (
+            order[: min(context.d // 2, context.d - n_stolen)],
+            order[context.d - n_stolen :],
+        )
+        bad = (context.mean * context.unit).repeat(context.n_bad, 1)
         bad[1:, light] *= -self.lie
         bad[0] = 0.0
         bad[0, heavy] = self.size

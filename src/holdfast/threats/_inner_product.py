@@ -3,9 +3,9 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_positive
+from holdfast.checks import check_positive
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -34,5 +34,5 @@ class InnerProduct(Attack):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return (-self.factor * scene.mean) * scene.unit
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return (-self.factor * context.mean) * context.unit

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast.threats._attack import Attack, check_state
-from holdfast.threats._scene import Scene, State
+from holdfast.threats._attack_context import AttackContext, State
 
 
 @final
@@ -28,11 +28,11 @@ class LazyRows(Attack):
     aim = "The share of the direction that comes from this step's batch."
     takes_state = True
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        check_state(scene.state, tuple(scene.rows.shape))
-        if scene.state is None:
-            return torch.zeros_like(scene.own)
-        return scene.state.to(scene.rows.device)[scene.mask]
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        check_state(context.state, tuple(context.rows.shape))
+        if context.state is None:
+            return torch.zeros_like(context.own)
+        return context.state.to(context.rows.device)[context.mask]
 
-    def _learn(self, scene: Scene) -> State:
-        return scene.rows.clone()
+    def _learn(self, context: AttackContext) -> State:
+        return context.rows.clone()

@@ -4,9 +4,9 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_nonnegative
+from holdfast.checks import check_nonnegative
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -54,6 +54,6 @@ class LittleIsEnough(Attack):
             return 0.0  # a single honest row
         return NormalDist().inv_cdf((n_honest - n_supporters) / n_honest)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        z = self.deviations(len(scene.rows), scene.n_bad)
-        return (scene.mean - z * scene.spread) * scene.unit
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        z = self.deviations(len(context.rows), context.n_bad)
+        return (context.mean - z * context.spread) * context.unit

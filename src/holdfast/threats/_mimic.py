@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from holdfast.threats._attack import Attack, check_state
+from holdfast.threats._attack_context import AttackContext, State
 from holdfast.threats._perturbation import of_length_one
-from holdfast.threats._scene import Scene, State
 
 
 @final
@@ -39,20 +39,20 @@ class Mimic(Attack):
     looks_at_honest = True
     takes_state = True
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        deviations = scene.honest - scene.mean
-        chosen = int((deviations @ _memory(scene, deviations)).argmax())
-        return scene.rows[~scene.mask][chosen]
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        deviations = context.honest - context.mean
+        chosen = int((deviations @ _memory(context, deviations)).argmax())
+        return context.rows[~context.mask][chosen]
 
-    def _learn(self, scene: Scene) -> State:
-        deviations = scene.honest - scene.mean
-        memory = _memory(scene, deviations)
+    def _learn(self, context: AttackContext) -> State:
+        deviations = context.honest - context.mean
+        memory = _memory(context, deviations)
         return memory + of_length_one(deviations.T @ (deviations @ of_length_one(memory)))
 
 
-def _memory(scene: Scene, deviations: Tensor) -> Tensor:
+def _memory(context: AttackContext, deviations: Tensor) -> Tensor:
     """[d] what the attackers remember; at first, the longest deviation."""
-    check_state(scene.state, (scene.d,))
-    if scene.state is not None:
-        return scene.state.to(deviations)
+    check_state(context.state, (context.d,))
+    if context.state is not None:
+        return context.state.to(deviations)
     return of_length_one(deviations[int(torch.linalg.vector_norm(deviations, dim=1).argmax())])

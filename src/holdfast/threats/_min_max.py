@@ -4,8 +4,13 @@ from typing import final
 from torch import Tensor
 
 from holdfast.threats._attack import Attack
-from holdfast.threats._perturbation import Direction, check_direction, deviations_and_products, perturbation
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
+from holdfast.threats._perturbation import (
+    Direction,
+    check_direction,
+    deviations_and_products,
+    perturbation,
+)
 
 
 @final
@@ -39,14 +44,14 @@ class MinMax(Attack):
     def __post_init__(self) -> None:
         check_direction(self.direction)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        p = perturbation(scene, self.direction)
-        deviations, products = deviations_and_products(scene)
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        p = perturbation(context, self.direction)
+        deviations, products = deviations_and_products(context)
         own = products.diagonal()
         largest = (own[:, None] + own[None, :] - 2 * products).max()
         along, square = (deviations @ p).cpu().double(), float(p.square().sum())
         if square == 0:
-            return scene.mean * scene.unit
+            return context.mean * context.unit
         root = (along.square() + square * (largest - own).clamp(min=0)).sqrt()
         gamma = float(((root - along) / square).min().clamp(min=0))
-        return (scene.mean - gamma * p) * scene.unit
+        return (context.mean - gamma * p) * context.unit

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from holdfast.threats._attack import Attack
+from holdfast.threats._attack_context import AttackContext
 from holdfast.threats._perturbation import Direction, check_direction, perturbation
-from holdfast.threats._scene import Scene
 
 
 @final
@@ -38,9 +38,9 @@ class MinSum(Attack):
     def __post_init__(self) -> None:
         check_direction(self.direction)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        p = perturbation(scene, self.direction)
-        farthest = torch.linalg.vector_norm(scene.honest - scene.mean, dim=1).max()
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        p = perturbation(context, self.direction)
+        farthest = torch.linalg.vector_norm(context.honest - context.mean, dim=1).max()
         length = torch.linalg.vector_norm(p)
         gamma = torch.where(length > 0, farthest / length, 0.0)
-        return (scene.mean - gamma * p) * scene.unit
+        return (context.mean - gamma * p) * context.unit

@@ -4,9 +4,9 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -36,5 +36,5 @@ class NonFinite(Attack):
         if self.value not in ("nan", "inf", "-inf"):
             raise failure("value", "be 'nan', 'inf' or '-inf'", repr(self.value))
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return torch.full_like(scene.own, float(self.value))
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return torch.full_like(context.own, float(self.value))

@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
-from holdfast.threats._scene import Scene
+from holdfast.checks import failure
+from holdfast.threats._attack_context import AttackContext
 
 Direction = Literal["unit", "sign", "std"]
 
@@ -17,16 +17,16 @@ def check_direction(direction: object) -> None:
         raise failure("direction", "be 'unit', 'sign' or 'std'", repr(direction))
 
 
-def perturbation(scene: Scene, direction: Direction) -> Tensor:
+def perturbation(context: AttackContext, direction: Direction) -> Tensor:
     """[d] the honest mean at length 1, its signs, or the honest standard deviations."""
     if direction == "unit":
-        return of_length_one(scene.mean)
-    return scene.mean.sign() if direction == "sign" else scene.spread
+        return of_length_one(context.mean)
+    return context.mean.sign() if direction == "sign" else context.spread
 
 
-def deviations_and_products(scene: Scene) -> tuple[Tensor, Tensor]:
+def deviations_and_products(context: AttackContext) -> tuple[Tensor, Tensor]:
     """The deviations [h, d] of the honest rows from their mean, and their inner products [h, h] in float64 on the CPU."""
-    deviations = scene.honest - scene.mean
+    deviations = context.honest - context.mean
     return deviations, (deviations @ deviations.T).cpu().double()
 
 

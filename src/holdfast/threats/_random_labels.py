@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
+from holdfast.checks import check_count
 from holdfast.threats._corruption import Corruption, check_classes
 
 
@@ -34,8 +34,12 @@ class RandomLabels(Corruption):
     def __post_init__(self) -> None:
         check_count("n_classes", self.n_classes, at_least=2)
 
-    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _corrupt(
+        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         check_classes(labels, self.n_classes)
         assert generator is not None
-        drawn = torch.randint(self.n_classes, tuple(labels.shape), generator=generator, device=generator.device)
+        drawn = torch.randint(
+            self.n_classes, tuple(labels.shape), generator=generator, device=generator.device
+        )
         return images, drawn.to(labels.device)

@@ -3,9 +3,9 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_positive
+from holdfast.checks import check_positive
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -36,5 +36,5 @@ class RandomRows(Attack):
     def needs_generator(self) -> bool:
         return True
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return self.deviation * scene.normal()
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return self.deviation * context.normal()

@@ -4,9 +4,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_fraction
+from holdfast.checks import check_fraction
+from holdfast.threats._attack_context import uniform
 from holdfast.threats._corruption import Corruption
-from holdfast.threats._scene import uniform
 
 
 @final
@@ -35,7 +35,9 @@ class SaltAndPepper(Corruption):
     def __post_init__(self) -> None:
         check_fraction("fraction", self.fraction)
 
-    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _corrupt(
+        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         n, _, height, width = images.shape
         drawn = uniform((n, 1, height, width), generator, images)
         black, white = drawn < self.fraction / 2, drawn < self.fraction

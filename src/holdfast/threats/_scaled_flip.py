@@ -3,9 +3,9 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast._checks import check_positive
+from holdfast.checks import check_positive
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -31,5 +31,5 @@ class ScaledFlip(Attack):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return scene.own.to(scene.dtype).mul_(-self.factor)
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return context.own.to(context.dtype).mul_(-self.factor)

@@ -4,9 +4,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_fraction
+from holdfast.checks import check_fraction
 from holdfast.threats._attack import Attack, check_state
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -43,12 +43,12 @@ class Shadow(Attack):
     def __post_init__(self) -> None:
         check_fraction("fraction", self.fraction)
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        check_state(scene.state, (scene.d,))
-        added = 0.0 if scene.state is None else scene.state.to(scene.honest) / scene.unit
-        rows, k = scene.honest + added, max(1, round(self.fraction * scene.d))
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        check_state(context.state, (context.d,))
+        added = 0.0 if context.state is None else context.state.to(context.honest) / context.unit
+        rows, k = context.honest + added, max(1, round(self.fraction * context.d))
         mean, scores = rows.mean(0), rows.square().sum(0)
-        seen = scores + scene.n_bad * mean.square()
+        seen = scores + context.n_bad * mean.square()
         threshold = seen.topk(k).values[-1]
-        lie = -mean.sign() * ((0.95 * threshold - scores).clamp(min=0) / scene.n_bad).sqrt()
-        return (torch.where(seen >= threshold, mean, lie) - added) * scene.unit
+        lie = -mean.sign() * ((0.95 * threshold - scores).clamp(min=0) / context.n_bad).sqrt()
+        return (torch.where(seen >= threshold, mean, lie) - added) * context.unit

@@ -4,7 +4,7 @@ from typing import final
 from torch import Tensor
 
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -27,5 +27,5 @@ class SignFlip(Attack):
     name = "sign-flip"
     aim = "The length of the mean along the honest mean: training by the mean slows down, to nothing at half of the rows."
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return -scene.own
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return -context.own

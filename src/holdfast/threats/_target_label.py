@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count
+from holdfast.checks import check_count
 from holdfast.threats._corruption import Corruption
 
 
@@ -30,5 +30,7 @@ class TargetLabel(Corruption):
     def __post_init__(self) -> None:
         check_count("target", self.target)
 
-    def _corrupt(self, images: Tensor, labels: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _corrupt(
+        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         return images, torch.full_like(labels, self.target)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast.threats._attack import Attack
-from holdfast.threats._scene import Scene
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
@@ -24,5 +24,5 @@ class ZeroRows(Attack):
     name = "zero-rows"
     aim = "The length of the mean, which shrinks by the bad share: training by the mean slows down."
 
-    def _bad_rows(self, scene: Scene) -> Tensor:
-        return torch.zeros_like(scene.own)
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return torch.zeros_like(context.own)

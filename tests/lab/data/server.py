@@ -69,7 +69,9 @@ def answer(handler: Handler, content: bytes | None, start: int, *, pause: float 
     elif start >= len(content) > 0 and start:
         handler.head(416, 0, Content_Range=f"bytes */{len(content)}")
     else:
-        ranged = {"Content_Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        ranged = (
+            {"Content_Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        )
         handler.head(206 if start else 200, len(content) - start, **ranged)
         handler.body(content[start:], pause=pause)
 
@@ -89,7 +91,9 @@ def cut_after(n: int) -> Fault:
 
     def fault(handler: Handler, content: bytes | None, start: int) -> None:
         assert content is not None
-        ranged = {"Content_Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        ranged = (
+            {"Content_Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        )
         handler.head(206 if start else 200, len(content) - start, **ranged)
         handler.body(content[start : start + n])
         handler.close_connection = True
@@ -159,7 +163,9 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
     handler = type("Bound", (Handler,), {"host": host})
     with _Quiet(("127.0.0.1", 0), handler) as server:
         host.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         thread.start()
         try:
             yield host

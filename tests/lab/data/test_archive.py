@@ -52,21 +52,32 @@ def test_a_cut_archive_is_continued(mirror: Server, tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (WHOLE[:100_000], r"tiny\.tar\.gz is damaged"),
-        (WHOLE[:50_000] + bytes(100) + WHOLE[50_100:], rf"tiny\.tar\.gz is damaged|{BIG} has sha256:\w+, expected sha256:\w+"),
+        (
+            WHOLE[:50_000] + bytes(100) + WHOLE[50_100:],
+            rf"tiny\.tar\.gz is damaged|{BIG} has sha256:\w+, expected sha256:\w+",
+        ),
         (b"<html>Sign in</html>", r"tiny\.tar\.gz is damaged"),
         (b"", r"tiny\.tar\.gz is damaged"),
         (tar({}), rf"tiny\.tar\.gz does not hold batches/{BIG}, "),
-        (tar({**MEMBERS, f"batches/{BIG}": b"else"}), rf"{BIG} has sha256:\w+, expected sha256:\w+"),
+        (
+            tar({**MEMBERS, f"batches/{BIG}": b"else"}),
+            rf"{BIG} has sha256:\w+, expected sha256:\w+",
+        ),
         (tar(dict(list(MEMBERS.items())[1:])), rf"tiny\.tar\.gz does not hold batches/{BIG}\n"),
     ],
     ids=["cut", "damaged", "html", "empty file", "empty archive", "wrong", "one missing"],
 )
-def test_a_corrupt_archive_is_refused(content: bytes, reason: str, mirror: Server, tmp_path: Path) -> None:
+def test_a_corrupt_archive_is_refused(
+    content: bytes, reason: str, mirror: Server, tmp_path: Path
+) -> None:
     mirror.files["tiny.tar.gz"] = content
     with pytest.raises(FetchError, match=reason):
         get(mirror, tmp_path)
     assert BIG not in names(tmp_path / "tiny")
-    assert all((tmp_path / "tiny" / name).read_bytes() == CONTENT[name] for name in names(tmp_path / "tiny"))
+    assert all(
+        (tmp_path / "tiny" / name).read_bytes() == CONTENT[name]
+        for name in names(tmp_path / "tiny")
+    )
 
 
 def test_a_link_in_the_place_of_a_file_is_not_followed(mirror: Server, tmp_path: Path) -> None:

@@ -12,16 +12,30 @@ from holdfast.lab.data import DataSet, Images, load
 
 
 def images(*shape: int) -> Images:
-    return Images(torch.arange(torch.Size(shape).numel()).remainder(251).to(torch.uint8).view(shape), torch.arange(shape[0]) % 3)
+    return Images(
+        torch.arange(torch.Size(shape).numel()).remainder(251).to(torch.uint8).view(shape),
+        torch.arange(shape[0]) % 3,
+    )
 
 
 def data_set(**changes: Any) -> DataSet:
-    fields: dict[str, Any] = {"train": images(6, 2, 4, 5), "test": images(3, 2, 4, 5), "classes": ("a", "b", "c")}
-    return DataSet(**({"name": "x", **fields, "mean": (0.5, 0.1), "deviation": (0.5, 2.0)} | changes))
+    fields: dict[str, Any] = {
+        "train": images(6, 2, 4, 5),
+        "test": images(3, 2, 4, 5),
+        "classes": ("a", "b", "c"),
+    }
+    return DataSet(
+        **({"name": "x", **fields, "mean": (0.5, 0.1), "deviation": (0.5, 2.0)} | changes)
+    )
 
 
-@pytest.mark.parametrize(("shape", "expected"), [((5, 4, 3), (1, 4, 3)), ((5, 2, 4, 3), (2, 4, 3)), ((0, 3, 4, 3), (3, 4, 3))])
-def test_a_batch_is_the_same_as_scaling_everything(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((5, 4, 3), (1, 4, 3)), ((5, 2, 4, 3), (2, 4, 3)), ((0, 3, 4, 3), (3, 4, 3))],
+)
+def test_a_batch_is_the_same_as_scaling_everything(
+    shape: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
     all_of_them = images(*shape)
     assert all_of_them.shape == expected
     assert all_of_them.scaled().shape == (shape[0], *expected)
@@ -36,7 +50,9 @@ def test_a_batch_scales_no_more_than_itself() -> None:
     seen: list[int] = []
 
     class Watch(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             result = func(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor) and result.dtype == torch.float32:
                 seen.append(len(result))
@@ -49,7 +65,13 @@ def test_a_batch_scales_no_more_than_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "indices", [torch.tensor([0.0]), torch.tensor([1], dtype=torch.uint8), torch.tensor(1), torch.tensor([True])]
+    "indices",
+    [
+        torch.tensor([0.0]),
+        torch.tensor([1], dtype=torch.uint8),
+        torch.tensor(1),
+        torch.tensor([True]),
+    ],
 )
 def test_indices_of_another_kind_are_refused(indices: torch.Tensor) -> None:
     message = f"`indices` must be an int64 tensor [b], got {indices.dtype} {list(indices.shape)}."
@@ -61,7 +83,12 @@ def test_moving_keeps_everything() -> None:
     data = data_set()
     moved = data.to("meta")
     assert {moved.train.images.device.type, moved.test.labels.device.type} == {"meta"}
-    assert (moved.shape, moved.classes, moved.mean, len(moved.train)) == (data.shape, data.classes, data.mean, 6)
+    assert (moved.shape, moved.classes, moved.mean, len(moved.train)) == (
+        data.shape,
+        data.classes,
+        data.mean,
+        6,
+    )
 
 
 def test_normalising_is_by_channel_and_keeps_the_dtype() -> None:
@@ -81,16 +108,23 @@ def test_the_constants_of_the_slice_are_about_its_own() -> None:
     assert data.n_classes == 10
 
 
-@pytest.mark.parametrize("pixels", [torch.zeros(1, 3, 4, 5), torch.zeros(2, 4, 5), torch.zeros(1, 2, 4, 5).byte(), None])
+@pytest.mark.parametrize(
+    "pixels", [torch.zeros(1, 3, 4, 5), torch.zeros(2, 4, 5), torch.zeros(1, 2, 4, 5).byte(), None]
+)
 def test_only_floating_images_of_its_channels_are_normalised(pixels: Any) -> None:
-    with pytest.raises(ValueError, match=re.escape("`images` must be a floating tensor [b, 2, H, W], got ")):
+    with pytest.raises(
+        ValueError, match=re.escape("`images` must be a floating tensor [b, 2, H, W], got ")
+    ):
         data_set().normalise(pixels)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test": images(3, 2, 4, 4)}, "`test` must have images of shape (2, 4, 5), like the training images, got (2, 4, 4)."),
+        (
+            {"test": images(3, 2, 4, 4)},
+            "`test` must have images of shape (2, 4, 5), like the training images, got (2, 4, 4).",
+        ),
         ({"train": None}, "`train` must be an Images, got NoneType."),
         ({"classes": ("a", "b")}, "`train` must have labels from 0 to 1, got 0 to 2."),
         ({"mean": (0.5,)}, "`mean` must have one number a channel (2), got 1."),

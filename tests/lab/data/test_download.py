@@ -28,9 +28,20 @@ WHOLE = GZIPPED[NAME]
         (WHOLE[:70_000], [cut_after(10_000)], True),
         (WHOLE[:70_000], [status(416)], False),
     ],
-    ids=["nothing", "beginning", "all", "too long", "another range", "no range", "cut", "refused range"],
+    ids=[
+        "nothing",
+        "beginning",
+        "all",
+        "too long",
+        "another range",
+        "no range",
+        "cut",
+        "refused range",
+    ],
 )
-def test_the_part_becomes_the_file(before: bytes, faults: list[Fault], resumed: bool, server: Server, tmp_path: Path) -> None:
+def test_the_part_becomes_the_file(
+    before: bytes, faults: list[Fault], resumed: bool, server: Server, tmp_path: Path
+) -> None:
     part = tmp_path / "part"
     part.write_bytes(before)
     server.faults[NAME] += faults
@@ -42,8 +53,12 @@ def test_the_part_becomes_the_file(before: bytes, faults: list[Fault], resumed: 
 
 def test_what_came_before_a_lasting_cut_stays(server: Server, tmp_path: Path) -> None:
     server.faults[NAME] += [cut_after(10_000)] * 3
-    with pytest.raises(PassingError, match=rf"^the connection was cut after 30000 of {len(WHOLE)} bytes$"):
-        Download(f"{server.url}/{NAME}", tmp_path / "part", IMPATIENT, lambda done, total: None).run()
+    with pytest.raises(
+        PassingError, match=rf"^the connection was cut after 30000 of {len(WHOLE)} bytes$"
+    ):
+        Download(
+            f"{server.url}/{NAME}", tmp_path / "part", IMPATIENT, lambda done, total: None
+        ).run()
     assert (tmp_path / "part").read_bytes() == WHOLE[:30_000]
 
 

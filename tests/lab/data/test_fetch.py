@@ -53,13 +53,17 @@ def test_what_is_fetched_lies_in_the_cache_raw_and_loads(server: Server, cache: 
     assert server.sent == TINY.download_bytes
 
 
-def test_a_given_folder_is_written_to_below_the_name(server: Server, tmp_path: Path, cache: Path) -> None:
+def test_a_given_folder_is_written_to_below_the_name(
+    server: Server, tmp_path: Path, cache: Path
+) -> None:
     assert get(server, tmp_path / "mine") == tmp_path / "mine" / "tiny"
     assert is_right(tmp_path / "mine" / "tiny")
     assert not cache.exists()
 
 
-def test_the_environment_gives_a_folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_gives_a_folder(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "shared"))
     assert get(server) == tmp_path / "shared" / "tiny"
     assert is_right(tmp_path / "shared" / "tiny")
@@ -91,21 +95,27 @@ def test_a_forced_fetch_that_fails_leaves_the_copy_as_it_was(server: Server, cac
 
 @pytest.mark.parametrize("gzipped", [False, True])
 @pytest.mark.parametrize("damaged", ["train_images", "t10k_labels"])
-def test_only_the_damaged_file_of_a_copy_is_fetched_again(gzipped: bool, damaged: str, server: Server, cache: Path) -> None:
+def test_only_the_damaged_file_of_a_copy_is_fetched_again(
+    gzipped: bool, damaged: str, server: Server, cache: Path
+) -> None:
     fill(cache, gzipped=gzipped, **{damaged: b"damage"})
     assert get(server) == cache
     assert [name.startswith(damaged.replace("_", "-")) for name, _ in server.requests] == [True]
     assert problems(TINY, cache) == []
 
 
-def test_a_damaged_copy_of_the_users_own_is_not_touched_and_no_longer_found(server: Server, tmp_path: Path) -> None:
+def test_a_damaged_copy_of_the_users_own_is_not_touched_and_no_longer_found(
+    server: Server, tmp_path: Path
+) -> None:
     fill(tmp_path / "mine", train_images=b"damage")
     assert get(server, tmp_path / "mine") == tmp_path / "mine" / "tiny"
     assert (tmp_path / "mine" / BIG).read_bytes() == b"damage"
     assert find_folder(TINY, tmp_path / "mine") == tmp_path / "mine" / "tiny"
 
 
-def test_the_systems_copy_is_used_if_right_and_passed_over_if_damaged(server: Server, tmp_path: Path, cache: Path) -> None:
+def test_the_systems_copy_is_used_if_right_and_passed_over_if_damaged(
+    server: Server, tmp_path: Path, cache: Path
+) -> None:
     system = fill(tmp_path / "system")
     description = at(server.url, system=(system,))
     assert fetch_described(description, patience=IMPATIENT) == system
@@ -121,7 +131,9 @@ def test_of_two_system_folders_the_damaged_one_is_passed_over(tmp_path: Path) ->
     assert fetch_described(replace(TINY, system=(damaged, right)), patience=IMPATIENT) == right
 
 
-def test_a_damaged_copy_is_mended_although_the_system_has_a_right_one(server: Server, tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_copy_is_mended_although_the_system_has_a_right_one(
+    server: Server, tmp_path: Path, cache: Path
+) -> None:
     fill(cache, train_images=b"damage")  # which is what loading would find
     description = at(server.url, system=(fill(tmp_path / "system"),))
     assert fetch_described(description, patience=IMPATIENT) == cache
@@ -152,7 +164,9 @@ FAULTS: dict[str, tuple[list[Fault], list[int]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_passing_fault_is_retried_from_where_it_stopped(fault: str, server: Server, cache: Path) -> None:
+def test_a_passing_fault_is_retried_from_where_it_stopped(
+    fault: str, server: Server, cache: Path
+) -> None:
     faults, starts = FAULTS[fault]
     server.faults[f"{BIG}.gz"] += faults
     get(server)
@@ -166,12 +180,18 @@ def test_a_passing_fault_is_retried_from_where_it_stopped(fault: str, server: Se
         (status(404), 1, f"{BIG}.gz: 404 Not Found"),
         (status(403), 1, f"{BIG}.gz: 403 Forbidden"),
         (status(503), 3, f"{BIG}.gz: 503 Service Unavailable"),
-        (dropped, 3, f"{BIG}.gz: the connection was cut (Remote end closed connection without response)"),
+        (
+            dropped,
+            3,
+            f"{BIG}.gz: the connection was cut (Remote end closed connection without response)",
+        ),
         (hang, 3, f"{BIG}.gz: no byte for 0.4 s"),
         (cut_after(0), 3, f"{BIG}.gz: the connection was cut after 0 of {SIZE} bytes"),
     ],
 )
-def test_a_lasting_fault_is_named(fault: Fault, n_requests: int, reason: str, server: Server, cache: Path) -> None:
+def test_a_lasting_fault_is_named(
+    fault: Fault, n_requests: int, reason: str, server: Server, cache: Path
+) -> None:
     server.faults[f"{BIG}.gz"] += [fault] * 9
     start = time.monotonic()
     with pytest.raises(FetchError) as caught:
@@ -195,7 +215,9 @@ def test_wrong_bytes_are_refused_and_named_with_both_digests(server: Server, cac
     server.faults[f"{BIG}.gz"] += [instead(gzip.compress(b"something else"))]
     with pytest.raises(FetchError) as caught:
         get(server)
-    found, wanted = (hashlib.sha256(content).hexdigest() for content in (b"something else", CONTENT[BIG]))
+    found, wanted = (
+        hashlib.sha256(content).hexdigest() for content in (b"something else", CONTENT[BIG])
+    )
     assert f"{BIG} has sha256:{found}, expected sha256:{wanted}" in str(caught.value)
     assert names(cache) == set()
 
@@ -209,12 +231,17 @@ WHOLE = GZIPPED[f"{BIG}.gz"]
         (b"<html>Sign in</html>", r"\.gz is damaged \(Not a gzipped file"),
         (WHOLE[:-9], r"\.gz is damaged \(Compressed file ended before"),
         (WHOLE + b"more", r"\.gz is damaged \(Not a gzipped file"),
-        (WHOLE[:50_000] + bytes([WHOLE[50_000] ^ 1]) + WHOLE[50_001:], r"\.gz is damaged \(CRC check failed"),
+        (
+            WHOLE[:50_000] + bytes([WHOLE[50_000] ^ 1]) + WHOLE[50_001:],
+            r"\.gz is damaged \(CRC check failed",
+        ),
         (b"", r" has sha256:e3b0c4.*, expected sha256:"),
     ],
     ids=["html", "short", "long", "flipped", "empty"],
 )
-def test_a_corrupt_gzip_file_is_refused(content: bytes, reason: str, server: Server, cache: Path) -> None:
+def test_a_corrupt_gzip_file_is_refused(
+    content: bytes, reason: str, server: Server, cache: Path
+) -> None:
     server.faults[f"{BIG}.gz"] += [instead(content)]
     with pytest.raises(FetchError, match=f"{BIG}{reason}"):
         get(server)
@@ -229,7 +256,9 @@ def test_a_beginning_of_another_file_is_thrown_away_once(server: Server, cache: 
     assert server.starts(f"{BIG}.gz") == [70_002, 0]
 
 
-def test_wrong_bytes_after_a_beginning_are_asked_for_no_more_than_twice(server: Server, cache: Path) -> None:
+def test_wrong_bytes_after_a_beginning_are_asked_for_no_more_than_twice(
+    server: Server, cache: Path
+) -> None:
     cache.mkdir(parents=True)
     (cache / PART).write_bytes(GZIPPED[f"{BIG}.gz"][:1000])
     server.files[f"{BIG}.gz"] = bytes(SIZE)
@@ -239,8 +268,12 @@ def test_wrong_bytes_after_a_beginning_are_asked_for_no_more_than_twice(server: 
     assert names(cache) == set()
 
 
-@pytest.mark.parametrize(("length", "starts"), [(SIZE, [SIZE]), (SIZE + 5, [SIZE + 5, 0])], ids=["complete", "too long"])
-def test_a_part_that_leaves_nothing_to_send_is_settled(length: int, starts: list[int], server: Server, cache: Path) -> None:
+@pytest.mark.parametrize(
+    ("length", "starts"), [(SIZE, [SIZE]), (SIZE + 5, [SIZE + 5, 0])], ids=["complete", "too long"]
+)
+def test_a_part_that_leaves_nothing_to_send_is_settled(
+    length: int, starts: list[int], server: Server, cache: Path
+) -> None:
     cache.mkdir(parents=True)
     (cache / PART).write_bytes((GZIPPED[f"{BIG}.gz"] + b"extra")[:length])
     get(server)
@@ -251,7 +284,9 @@ def test_a_part_that_leaves_nothing_to_send_is_settled(length: int, starts: list
 # Several sources
 
 
-def test_a_second_mirror_is_asked_only_for_what_the_first_did_not_deliver(server: Server, cache: Path) -> None:
+def test_a_second_mirror_is_asked_only_for_what_the_first_did_not_deliver(
+    server: Server, cache: Path
+) -> None:
     with serving(dict(GZIPPED)) as other:
         server.files.pop("t10k-images-idx3-ubyte.gz")
         fetch_described(at(other.url), mirrors=[f"{server.url}/"], patience=IMPATIENT)
@@ -260,20 +295,28 @@ def test_a_second_mirror_is_asked_only_for_what_the_first_did_not_deliver(server
         assert [name for name, _ in other.requests] == [f"{name}.gz" for name in list(CONTENT)[2:]]
 
 
-@pytest.mark.parametrize("mirror", ["ftp://a/b", "file:///etc", "/data", "", "http://", "http://a:b/", "http://[::1", 3])
+@pytest.mark.parametrize(
+    "mirror", ["ftp://a/b", "file:///etc", "/data", "", "http://", "http://a:b/", "http://[::1", 3]
+)
 def test_a_mirror_that_is_no_web_address_is_refused(mirror: Any, cache: Path) -> None:
-    with pytest.raises(ValueError, match=r"^`mirrors` must be addresses that start with http:// or https://, got"):
+    with pytest.raises(
+        ValueError, match=r"^`mirrors` must be addresses that start with http:// or https://, got"
+    ):
         fetch_described(TINY, mirrors=[mirror])
     assert not cache.exists()
 
 
 def test_a_single_mirror_must_stand_in_a_list() -> None:
-    with pytest.raises(ValueError, match=r"^`mirrors` must be a list of addresses, got 'http://a/'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^`mirrors` must be a list of addresses, got 'http://a/'\.$"
+    ):
         fetch_described(TINY, mirrors="http://a/")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "nowhere.invalid"])
-def test_offline_fails_at_once_and_says_so(host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_offline_fails_at_once_and_says_so(
+    host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no npm
     description = replace(at(f"http://{host}/x/"), debian="dataset-tiny")
     start = time.monotonic()
@@ -329,7 +372,9 @@ def test_progress_may_interrupt_and_the_next_call_goes_on(server: Server, cache:
 # Two at once
 
 
-def test_of_two_fetches_at_once_the_second_waits_and_fetches_nothing(server: Server, cache: Path) -> None:
+def test_of_two_fetches_at_once_the_second_waits_and_fetches_nothing(
+    server: Server, cache: Path
+) -> None:
     server.faults[f"{BIG}.gz"] += [slow(0.03)]
     seen: list[Progress] = []
     errors: list[BaseException] = []
@@ -362,7 +407,8 @@ def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -
     with pytest.raises(FetchError) as caught:
         get(server, tmp_path / "file")
     assert (
-        str(caught.value) == f"`data_dir` must be a folder that has room and can be written to, got {folder} (Not a directory)."
+        str(caught.value)
+        == f"`data_dir` must be a folder that has room and can be written to, got {folder} (Not a directory)."
     )
     assert server.requests == []
 
@@ -380,12 +426,15 @@ def test_a_folder_in_the_place_of_a_file_is_named(server: Server, cache: Path) -
 def test_an_unknown_name_is_met_with_the_nearest() -> None:
     for call in (fetch, locate, lambda name: verify(name, ".")):
         with pytest.raises(
-            UnknownNameError, match=r"`name` must be one of fashion-mnist-slice, .* \(did you mean 'cifar-10'\?\)\.$"
+            UnknownNameError,
+            match=r"`name` must be one of fashion-mnist-slice, .* \(did you mean 'cifar-10'\?\)\.$",
         ):
             call("cifar10")
 
 
-@pytest.mark.skipif(not DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed")
+@pytest.mark.skipif(
+    not DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
+)
 def test_the_real_fashion_mnist_is_fetched_from_a_mirror(tmp_path: Path) -> None:
     with serving({path.name: path.read_bytes() for path in DEBIAN.glob("*.gz")}) as mirror:
         assert fetch("fashion-mnist") == DEBIAN

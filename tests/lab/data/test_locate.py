@@ -19,9 +19,13 @@ DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 
 @pytest.mark.parametrize("given", ["argument", "environment"])
-def test_the_order_of_places(given: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_places(
+    given: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine, system = tmp_path / "mine", tmp_path / "system"
-    monkeypatch.setenv("HOLDFAST_DATA", str(mine if given == "environment" else tmp_path / "not looked at"))
+    monkeypatch.setenv(
+        "HOLDFAST_DATA", str(mine if given == "environment" else tmp_path / "not looked at")
+    )
     data_dir = mine if given == "argument" else None
     fill(tmp_path / "not looked at")
     description = replace(TINY, system=(system,))
@@ -123,18 +127,24 @@ def test_loading_never_touches_the_network(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_wrong_number_of_images_is_refused(cache: Path) -> None:
     fill(cache)
-    with pytest.raises(ValueError, match=rf"^`data_dir` must hold the 21 test images of tiny, got 20 in {cache}\.$"):
+    with pytest.raises(
+        ValueError, match=rf"^`data_dir` must hold the 21 test images of tiny, got 20 in {cache}\.$"
+    ):
         load_described(replace(TINY, n_test=21))
 
 
 def test_the_slice_is_never_taken_from_another_folder(tmp_path: Path) -> None:
     fill(tmp_path)
-    assert locate("fashion-mnist-slice", data_dir=tmp_path) == places(data_sets["fashion-mnist-slice"], tmp_path)[0]
+    assert (
+        locate("fashion-mnist-slice", data_dir=tmp_path)
+        == places(data_sets["fashion-mnist-slice"], tmp_path)[0]
+    )
     assert load("fashion-mnist-slice", data_dir=tmp_path).shape == (1, 28, 28)
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("fashion-mnst", "fashion-mnist"), ("cifar10", "cifar-10"), ("MNIST", "mnist"), (3, None)]
+    ("name", "nearest"),
+    [("fashion-mnst", "fashion-mnist"), ("cifar10", "cifar-10"), ("MNIST", "mnist"), (3, None)],
 )
 def test_an_unknown_name_is_met_with_the_nearest(name: Any, nearest: str | None) -> None:
     with pytest.raises(UnknownNameError) as caught:
@@ -143,7 +153,9 @@ def test_an_unknown_name_is_met_with_the_nearest(name: Any, nearest: str | None)
     assert str(caught.value) == f"`name` must be one of {', '.join(data_sets)}, got {name!r}{hint}."
 
 
-@pytest.mark.skipif(not DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed")
+@pytest.mark.skipif(
+    not DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
+)
 def test_the_systems_fashion_mnist_is_right_and_loads() -> None:
     assert locate("fashion-mnist") == DEBIAN
     assert verify("fashion-mnist", DEBIAN) == []
@@ -163,8 +175,14 @@ def test_the_table_is_in_order() -> None:
         assert described.name == name
         assert len(described.mean) == len(described.deviation) == (3 if name == "cifar-10" else 1)
         assert len(described.classes) == len(set(described.classes)) == 10
-        assert all(len(file.digest.split(":")[1]) == lengths[file.algorithm] for file in described.files)
-        assert described.is_bundled == (described.download_bytes == 0) == (name == "fashion-mnist-slice")
+        assert all(
+            len(file.digest.split(":")[1]) == lengths[file.algorithm] for file in described.files
+        )
+        assert (
+            described.is_bundled
+            == (described.download_bytes == 0)
+            == (name == "fashion-mnist-slice")
+        )
         assert described.signature in {"", *(file.name for file in described.files)}
     digests = [file.digest for described in data_sets.values() for file in described.files]
     assert len(set(digests)) == len(digests) == 18

@@ -36,9 +36,15 @@ for limit, url, folder in zip(*[iter(sys.argv[1:])] * 3):
 
 
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_a_fetch_that_is_killed_goes_on_where_it_stopped(server: Server, tmp_path: Path) -> None:
@@ -59,7 +65,9 @@ def test_a_fetch_that_is_killed_goes_on_where_it_stopped(server: Server, tmp_pat
     fetch_described(at(server.url), data_dir=tmp_path, patience=IMPATIENT)
     assert is_right(tmp_path / "tiny")
     assert server.starts(f"{BIG}.gz") == [0, kept]
-    assert server.sent <= TINY.download_bytes - kept + (1 << 14)  # the killed answer may have had a piece on its way
+    assert server.sent <= TINY.download_bytes - kept + (
+        1 << 14
+    )  # the killed answer may have had a piece on its way
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(server: Server, tmp_path: Path) -> None:

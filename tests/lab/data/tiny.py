@@ -45,7 +45,10 @@ TINY = DataDescription(
     mean=(0.5,),
     deviation=(0.25,),
     form="idx",
-    files=tuple(DataFile(name, f"sha256:{hashlib.sha256(content).hexdigest()}") for name, content in CONTENT.items()),
+    files=tuple(
+        DataFile(name, f"sha256:{hashlib.sha256(content).hexdigest()}")
+        for name, content in CONTENT.items()
+    ),
     signature="t10k-labels-idx1-ubyte",
     mirrors=("http://127.0.0.1:9/",),  # nothing listens at the port for discarding
 )
@@ -85,4 +88,6 @@ def names(folder: Path) -> set[str]:
 
 def is_right(folder: Path) -> bool:
     """Whether the folder holds the four files, raw, and nothing else."""
-    return names(folder) == set(CONTENT) and all((folder / name).read_bytes() == CONTENT[name] for name in CONTENT)
+    return names(folder) == set(CONTENT) and all(
+        (folder / name).read_bytes() == CONTENT[name] for name in CONTENT
+    )

@@ -18,13 +18,13 @@ import pytest
 import torch
 
 from holdfast.lab.config import Config, hash_of, run_name
-from holdfast.lab.recipes import Plan
-from holdfast.lab.recipes.measurements import Measurement, ToyMedian, measurements
-from holdfast.lab.sweep import Audience, _cores, ended_runs, n_cores, sweep
+from holdfast.lab.paper import Plan
+from holdfast.lab.paper.measurements import Measurement, ToyMedian, measurements
+from holdfast.lab.records import Record, read_measurement, read_record
+from holdfast.lab.sweep import SweepObserver, _cores, ended_runs, n_cores, sweep
 from holdfast.lab.sweep._cores import threads_each
 from holdfast.lab.sweep._workers import Workers
 from holdfast.lab.training import run
-from holdfast.records import Record, read_measurement, read_record
 from tests.lab.cases import tiny
 
 SHORT = [tiny("mean", seed=seed) for seed in range(3)] + [tiny("bgmd", "scaled-flip", seed=7)]
@@ -32,7 +32,7 @@ LONG = [replace(config, n_steps=120, evaluate_every=100) for config in SHORT]
 
 
 @dataclass
-class Diary(Audience):
+class Diary(SweepObserver):
     """Writes down what it is told."""
 
     events: list[tuple[str, Any]] = field(default_factory=list)
@@ -84,15 +84,25 @@ def assert_all_there(folder: Path, configs: list[Config], tmp_path: Path) -> Non
 
 def test_every_run_is_made_once(tmp_path: Path) -> None:
     first, second = Diary(), Diary()
-    tally = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1, n_draws=2)), tmp_path / "runs", first, n_workers=2)
-    assert (tally.n_runs, tally.n_ended, tally.failures, tally.was_stopped) == (4, 4, [], False)
+    result = sweep(
+        plan_of(SHORT, ToyMedian(bad_fraction=0.1, n_draws=2)),
+        tmp_path / "runs",
+        first,
+        n_workers=2,
+    )
+    assert (result.n_runs, result.n_ended, result.failures, result.was_stopped) == (4, 4, [], False)
     assert first.events[:2] == [("planned", (1, 4)), ("measured", True)]
     assert (first.count("began"), first.count("ended")) == (4, 4)
     assert first.n_steps
     assert_all_there(tmp_path / "runs", SHORT, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
-    again = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1, n_draws=2)), tmp_path / "runs", second, n_workers=2)
-    assert again == tally
+    again = sweep(
+        plan_of(SHORT, ToyMedian(bad_fraction=0.1, n_draws=2)),
+        tmp_path / "runs",
+        second,
+        n_workers=2,
+    )
+    assert again == result
     assert (second.count("known"), second.count("began")) == (4, 0)
     assert ("measured", False) in second.events
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
@@ -112,14 +122,18 @@ def test_of_two_folders_of_one_run_the_further_one_goes_on(tmp_path: Path) -> No
     (tmp_path / "b damaged" / "metrics.jsonl").write_text("no line of ours\n")
     assert ended_runs(tmp_path) == frozenset()
     assert sweep(plan_of(SHORT[:1]), tmp_path, Diary(), n_workers=1).n_ended == 1
-    assert [path.name for path in sorted(tmp_path.iterdir()) if path.name != "b damaged" and read_record(path).end] == ["c far"]
+    assert [
+        path.name
+        for path in sorted(tmp_path.iterdir())
+        if path.name != "b damaged" and read_record(path).end
+    ] == ["c far"]
     assert ended_runs(tmp_path) == {hash_of(SHORT[0])}
 
 
 def test_runs_that_ended_elsewhere_are_not_made(tmp_path: Path) -> None:
     diary = Diary()
-    tally = sweep(plan_of(SHORT[:2]), tmp_path, diary, n_workers=1, known={hash_of(SHORT[0])})
-    assert (tally.n_ended, tally.failures) == (2, [])
+    result = sweep(plan_of(SHORT[:2]), tmp_path, diary, n_workers=1, known={hash_of(SHORT[0])})
+    assert (result.n_ended, result.failures) == (2, [])
     assert diary.events[1:] == [
         ("known", hash_of(SHORT[0])),
         ("began", hash_of(SHORT[1])),
@@ -130,9 +144,11 @@ def test_runs_that_ended_elsewhere_are_not_made(tmp_path: Path) -> None:
 
 def test_a_stop_leaves_runs_that_go_on(tmp_path: Path) -> None:
     diary = Diary()
-    tally = sweep(plan_of(LONG[:3]), tmp_path / "runs", diary, n_workers=2, stop=lambda: diary.n_steps >= 2)
-    assert tally.was_stopped
-    assert tally.n_ended == 0
+    result = sweep(
+        plan_of(LONG[:3]), tmp_path / "runs", diary, n_workers=2, stop=lambda: diary.n_steps >= 2
+    )
+    assert result.was_stopped
+    assert result.n_ended == 0
     assert (diary.count("began"), diary.count("stopped")) == (2, 2)
     assert all(0 < read_record(path).n_steps < 120 for path in (tmp_path / "runs").iterdir())
     assert sweep(plan_of(LONG[:3]), tmp_path / "runs", Diary(), n_workers=1).n_ended == 3
@@ -141,7 +157,12 @@ def test_a_stop_leaves_runs_that_go_on(tmp_path: Path) -> None:
 
 def children() -> list[int]:
     """The processes that this one has started through multiprocessing and that are at work."""
-    found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "spawn_main"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["pgrep", "-P", str(os.getpid()), "-f", "spawn_main"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return [int(line) for line in found.stdout.split()]
 
 
@@ -154,9 +175,9 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_is_told(tmp_path: Path)
             os.kill(killed[0], signal.SIGKILL)
 
     diary = Diary(on_step=kill_one)
-    tally = sweep(plan_of(LONG), tmp_path / "runs", diary, n_workers=2)
-    assert tally.n_ended == 3
-    (failure,) = tally.failures
+    result = sweep(plan_of(LONG), tmp_path / "runs", diary, n_workers=2)
+    assert result.n_ended == 3
+    (failure,) = result.failures
     assert "was killed by signal 9" in failure
     assert failure.split(":")[0] in {run_name(config) for config in LONG}
     assert sweep(plan_of(LONG), tmp_path / "runs", Diary(), n_workers=1).n_ended == 4
@@ -173,8 +194,8 @@ def test_what_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     (places[1] / "run.json").write_text(json.dumps(content | {"version": 99}))
     (places[2] / "metrics.jsonl").write_text("nonsense\n")
     diary = Diary()
-    tally = sweep(plan_of(SHORT), folder, diary, n_workers=2)
-    assert (tally.n_ended, len(tally.failures)) == (1, 3)
+    result = sweep(plan_of(SHORT), folder, diary, n_workers=2)
+    assert (result.n_ended, len(result.failures)) == (1, 3)
     assert diary.count("ended") == 1
     assert sorted(reason.split(",")[0] for reason in diary.reasons) == [
         "`folder` must hold a record of version 1 or older",
@@ -186,8 +207,10 @@ def test_what_fails_does_not_stop_the_others(tmp_path: Path) -> None:
 def test_missing_data_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("HOLDFAST_DATA", raising=False)
-    tally = sweep(plan_of([replace(SHORT[0], data="cifar-10")]), tmp_path / "runs", Diary(), n_workers=1)
-    (failure,) = tally.failures
+    result = sweep(
+        plan_of([replace(SHORT[0], data="cifar-10")]), tmp_path / "runs", Diary(), n_workers=1
+    )
+    (failure,) = result.failures
     assert "holdfast data fetch cifar-10" in failure
 
 
@@ -212,24 +235,35 @@ class Broken(Measurement):
         raise RuntimeError("no luck")
 
 
-def test_a_measurement_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measurements, "to_json", lambda one: {"name": one.name, "n": getattr(one, "n", 0)})
+def test_a_measurement_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        measurements, "to_json", lambda one: {"name": one.name, "n": getattr(one, "n", 0)}
+    )
     newer = ToyMedian(bad_fraction=0.1, n=7)
     sweep(plan_of([], newer), tmp_path, Diary(), n_workers=1)
     (path,) = tmp_path.iterdir()
     text = path.read_text().replace('"version": 1', '"version": 9')
     path.write_text(text)
     diary = Diary()
-    tally = sweep(plan_of([], Broken(), newer, ToyMedian(bad_fraction=0.1, n_draws=2)), tmp_path, diary, n_workers=1)
-    assert (tally.n_measured, tally.n_measurements) == (1, 3)
+    result = sweep(
+        plan_of([], Broken(), newer, ToyMedian(bad_fraction=0.1, n_draws=2)),
+        tmp_path,
+        diary,
+        n_workers=1,
+    )
+    assert (result.n_measured, result.n_measurements) == (1, 3)
     assert diary.count("not measured") == 2
-    assert tally.failures[0] == "broken: RuntimeError: no luck"
-    assert "update holdfast" in tally.failures[1]
+    assert result.failures[0] == "broken: RuntimeError: no luck"
+    assert "update holdfast" in result.failures[1]
     assert path.read_text() == text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_all_processes_is_a_stop_and_no_failure(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_to_all_processes_is_a_stop_and_no_failure(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     """It reaches the workers, too, while they are still importing."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
@@ -244,7 +278,11 @@ def test_a_signal_to_all_processes_is_a_stop_and_no_failure(tmp_path: Path, numb
     )
     wait_until(
         lambda: bool(
-            subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, check=False).stdout
+            subprocess.run(
+                ["pgrep", "-P", str(process.pid), "-f", "spawn_main"],
+                capture_output=True,
+                check=False,
+            ).stdout
         )
     )
     os.killpg(process.pid, number)
@@ -269,15 +307,30 @@ def test_a_signal_while_a_worker_starts_leaves_no_process(monkeypatch: pytest.Mo
 
 
 def test_a_stop_before_the_first_measurement(tmp_path: Path) -> None:
-    tally = sweep(plan_of(SHORT, ToyMedian(bad_fraction=0.1)), tmp_path, Diary(), n_workers=1, stop=lambda: True)
-    assert tally.was_stopped
+    result = sweep(
+        plan_of(SHORT, ToyMedian(bad_fraction=0.1)),
+        tmp_path,
+        Diary(),
+        n_workers=1,
+        stop=lambda: True,
+    )
+    assert result.was_stopped
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("quota", "expected"), [("150000 100000", 1), ("50000 100000", 1), ("100000000 100000", 8), ("max 100000", 8), ("", 8)]
+    ("quota", "expected"),
+    [
+        ("150000 100000", 1),
+        ("50000 100000", 1),
+        ("100000000 100000", 8),
+        ("max 100000", 8),
+        ("", 8),
+    ],
 )
-def test_a_container_s_quota_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int) -> None:
+def test_a_container_s_quota_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
+) -> None:
     path = tmp_path / "cpu.max"
     path.write_text(quota)
     monkeypatch.setattr(_cores, "QUOTA", path)
@@ -287,7 +340,9 @@ def test_a_container_s_quota_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert n_cores() == 8
 
 
-@pytest.mark.parametrize(("n_torch", "n_workers", "expected"), [(8, 2, 4), (3, 2, 3), (1, 1, 1), (8, 16, 1)])
+@pytest.mark.parametrize(
+    ("n_torch", "n_workers", "expected"), [(8, 2, 4), (3, 2, 3), (1, 1, 1), (8, 16, 1)]
+)
 def test_threads_are_a_part_of_the_cores_and_no_more_than_torch_has(
     monkeypatch: pytest.MonkeyPatch, n_torch: int, n_workers: int, expected: int
 ) -> None:
@@ -313,9 +368,9 @@ if __name__ == "__main__":
     if sys.argv[2:]:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: asked.append(True))
-    tally = sweep(plan_of(LONG[:2]), sys.argv[1], Diary(), n_workers=2, stop=lambda: bool(asked))
-    print("stopped" if tally.was_stopped else "done")
-    sys.exit(len(tally.failures))
+    result = sweep(plan_of(LONG[:2]), sys.argv[1], Diary(), n_workers=2, stop=lambda: bool(asked))
+    print("stopped" if result.was_stopped else "done")
+    sys.exit(len(result.failures))
 """
 
 
@@ -324,20 +379,29 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) ->
     script, folder = tmp_path / "program.py", tmp_path / "runs"
     script.write_text(PROGRAM)
     where = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    process = subprocess.Popen([sys.executable, str(script), str(folder)], env=where, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(folder)], env=where, start_new_session=True
+    )
     places = [folder / run_name(config) for config in LONG[:2]]
     try:
         wait_until(
-            lambda: all((place / "metrics.jsonl").exists() and (place / "metrics.jsonl").stat().st_size for place in places)
+            lambda: all(
+                (place / "metrics.jsonl").exists() and (place / "metrics.jsonl").stat().st_size
+                for place in places
+            )
         )
     finally:
         process.kill()
         process.wait()
     wait_until(
-        lambda: not subprocess.run(["pgrep", "-g", str(process.pid), "-r", "R,S,D"], capture_output=True, check=False).stdout
+        lambda: (
+            not subprocess.run(
+                ["pgrep", "-g", str(process.pid), "-r", "R,S,D"], capture_output=True, check=False
+            ).stdout
+        )
     )
-    tally = sweep(plan_of(LONG[:2]), folder, Diary(), n_workers=1)
-    assert (tally.n_ended, tally.failures) == (2, [])
+    result = sweep(plan_of(LONG[:2]), folder, Diary(), n_workers=1)
+    assert (result.n_ended, result.failures) == (2, [])
     shutil.rmtree(tmp_path / "alone", ignore_errors=True)
     assert_all_there(folder, LONG[:2], tmp_path)
 

@@ -3,16 +3,16 @@
 from dataclasses import dataclass, field
 from typing import final
 
-from holdfast._checks import check_count, check_enough_rows, check_instance, check_share, failure
-from holdfast._registry import unknown_name
 from holdfast.aggregators import Aggregator, GeometricMedian
+from holdfast.checks import check_count, check_enough_rows, check_instance, check_share, failure
 from holdfast.lab.config._threat import Threat
 from holdfast.lab.data import data_sets
 from holdfast.lab.models import models
-from holdfast.lab.optimizers import Descent, Sgd
+from holdfast.lab.optimizers import OptimizerSpec, Sgd
 from holdfast.lab.partitions import Partition, Shuffled
 from holdfast.lab.schedules import Constant, Schedule
 from holdfast.memory import Memory, NoMemory
+from holdfast.registry import unknown_name
 from holdfast.robust_step import RobustStep
 from holdfast.seeds import stream
 from holdfast.selectors import Everything, Selector
@@ -61,7 +61,7 @@ class Config:
     memory: Memory = field(default_factory=NoMemory)
     worker_momentum: float = 0.0
     threat: Threat = field(default_factory=Threat)
-    optimizer: Descent = field(default_factory=lambda: Sgd(lr=0.01, momentum=0.9))
+    optimizer: OptimizerSpec = field(default_factory=lambda: Sgd(lr=0.01, momentum=0.9))
     schedule: Schedule = field(default_factory=Constant)
     n_steps: int = 600
     n_trusted: int = 0
@@ -84,30 +84,50 @@ class Config:
         self._check_size()
         self._check_threat()
         if self.worker_momentum and not self.partition.is_fixed:
-            raise failure("partition", "give every row its own client for worker momentum", self.partition)
+            raise failure(
+                "partition", "give every row its own client for worker momentum", self.partition
+            )
         if self.needs_trust and not self.n_trusted:
-            raise failure("n_trusted", f"be at least 1, because {self.aggregator!r} compares with trusted samples", 0)
+            raise failure(
+                "n_trusted",
+                f"be at least 1, because {self.aggregator!r} compares with trusted samples",
+                0,
+            )
         self.step()  # refuses parts that do not fit together
 
     def _check_size(self) -> None:
         n_train = data_sets[self.data].n_train
         if self.n_trusted >= n_train:
-            raise failure("n_trusted", f"leave some of the {n_train} training samples to the rows", self.n_trusted)
+            raise failure(
+                "n_trusted",
+                f"leave some of the {n_train} training samples to the rows",
+                self.n_trusted,
+            )
         if self.batch_size > n_train:
             raise failure(
-                "n_rows * row_size", f"be at most {n_train:,}, the training images of {self.data}", f"{self.batch_size:,}"
+                "n_rows * row_size",
+                f"be at most {n_train:,}, the training images of {self.data}",
+                f"{self.batch_size:,}",
             )
 
     def _check_threat(self) -> None:
         """What the attackers want must be possible with these rows and these classes."""
         threat, n_classes = self.threat, len(data_sets[self.data].classes)
-        if threat.hits_rows and threat.cast.count(self.n_rows) == self.n_rows:
-            raise failure("cast", "leave at least one row honest", f"{self.n_rows} of {self.n_rows} bad")
+        if threat.hits_rows and threat.adversaries.count(self.n_rows) == self.n_rows:
+            raise failure(
+                "adversaries",
+                "leave at least one row honest",
+                f"{self.n_rows} of {self.n_rows} bad",
+            )
         if not threat.hits_rows and threat.corruption is not None:
-            threat.cast.count(self.batch_size if threat.cast.redrawn else data_sets[self.data].n_train)
+            threat.adversaries.count(
+                self.batch_size if threat.adversaries.redrawn else data_sets[self.data].n_train
+            )
         target = getattr(threat.corruption, "target", None)
         if target is not None and target >= n_classes:
-            raise failure("target", f"be below {n_classes}, the number of classes of {self.data}", target)
+            raise failure(
+                "target", f"be below {n_classes}, the number of classes of {self.data}", target
+            )
         if getattr(threat.corruption, "n_classes", n_classes) != n_classes:
             raise failure("n_classes", f"be {n_classes}, as {self.data} has", threat.corruption)
 
@@ -129,7 +149,9 @@ class Config:
     def step(self) -> RobustStep:
         """A new robust step with these parts."""
         generator = stream(self.seed, "step")
-        return RobustStep(self.aggregator, selector=self.selector, memory=self.memory, generator=generator)
+        return RobustStep(
+            self.aggregator, selector=self.selector, memory=self.memory, generator=generator
+        )
 
 
 PARTS: dict[str, type] = {
@@ -138,7 +160,7 @@ PARTS: dict[str, type] = {
     "selector": Selector,
     "memory": Memory,
     "threat": Threat,
-    "optimizer": Descent,
+    "optimizer": OptimizerSpec,
     "schedule": Schedule,
 }
 """The fields that are objects themselves."""

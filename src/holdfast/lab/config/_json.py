@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from holdfast._checks import failure
-from holdfast._registry import Registry, unknown_name
+from holdfast.checks import failure
 from holdfast.lab.config._config import Config
 from holdfast.lab.config._rules import all_rules
 from holdfast.lab.config._threat import Threat
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
+from holdfast.lab.records import config_hash
 from holdfast.lab.schedules import schedules
 from holdfast.memory import memories
-from holdfast.records import config_hash
+from holdfast.registry import Registry, unknown_name
 from holdfast.selectors import selectors
-from holdfast.threats import Cast, attacks, corruptions
+from holdfast.threats import Adversaries, attacks, corruptions
 
 REGISTRIES: dict[str, Registry[Any]] = {
     "partition": partitions,
@@ -32,11 +32,15 @@ def config_to_json(config: Config) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for entry in fields(config):
         value = getattr(config, entry.name)
-        data[entry.name] = REGISTRIES[entry.name].to_json(value) if entry.name in REGISTRIES else value
+        data[entry.name] = (
+            REGISTRIES[entry.name].to_json(value) if entry.name in REGISTRIES else value
+        )
     data["threat"] = {
         "attack": None if config.threat.attack is None else attacks.to_json(config.threat.attack),
-        "corruption": None if config.threat.corruption is None else corruptions.to_json(config.threat.corruption),
-        "cast": asdict(config.threat.cast),
+        "corruption": None
+        if config.threat.corruption is None
+        else corruptions.to_json(config.threat.corruption),
+        "adversaries": asdict(config.threat.adversaries),
         "whole_rows": config.threat.whole_rows,
         "repeats": config.threat.repeats,
     }
@@ -66,9 +70,11 @@ def _threat_from_json(data: Mapping[str, Any]) -> Threat:
     for name, registry in (("attack", attacks), ("corruption", corruptions)):
         if given.get(name) is not None:
             given[name] = registry.from_json(given[name])
-    if "cast" in given:
-        _check_keys("cast", given["cast"], [entry.name for entry in fields(Cast)])
-        given["cast"] = Cast(**given["cast"])
+    if "adversaries" in given:
+        _check_keys(
+            "adversaries", given["adversaries"], [entry.name for entry in fields(Adversaries)]
+        )
+        given["adversaries"] = Adversaries(**given["adversaries"])
     return Threat(**given)
 
 

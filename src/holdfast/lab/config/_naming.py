@@ -18,9 +18,13 @@ def run_name(config: Config) -> str:
         >>> run_name(Config())
         'fashion-mnist-slice-lenet-geometric-median-seed-0-60027d14'
     """
-    cast = config.threat.cast
-    share = cast.bad_fraction if cast.n_bad is None else cast.n_bad
-    threat = "" if format_threat(config.threat) == "none" else f"{format_threat(config.threat)}-{share:g}"
+    adversaries = config.threat.adversaries
+    share = adversaries.bad_fraction if adversaries.n_bad is None else adversaries.n_bad
+    threat = (
+        ""
+        if format_threat(config.threat) == "none"
+        else f"{format_threat(config.threat)}-{share:g}"
+    )
     parts = [
         config.data,
         config.model,

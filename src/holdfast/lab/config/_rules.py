@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from holdfast._checks import failure
-from holdfast._registry import Registry, parse_call, unknown_name
 from holdfast.aggregators import Aggregator, rules
+from holdfast.checks import failure
 from holdfast.memory import Memory, ResidualMemory, memories
+from holdfast.registry import Registry, parse_call, unknown_name
 from holdfast.robust_step import SketchedGeometricMedian, preset, presets
 from holdfast.selectors import Selector, selectors
 
@@ -21,7 +21,9 @@ def rule_names() -> list[str]:
     return sorted([*presets, *all_rules.names])
 
 
-def parse_rule(text: str, *, selector: str | None = None, memory: str | None = None, is_exact: bool = True) -> dict[str, Any]:
+def parse_rule(
+    text: str, *, selector: str | None = None, memory: str | None = None, is_exact: bool = True
+) -> dict[str, Any]:
     """The parts of a step: a preset such as `"bgmd(fraction=0.05)"`, or a rule such as `"krum(n_bad=3)"` with a selector and a memory.
 
     Args:
@@ -62,7 +64,11 @@ def format_rule(aggregator: Aggregator, selector: Selector, memory: Memory) -> s
     """A short name for the step: the preset's where it is one, whatever its units, else the rule's with selector and memory."""
     for name in presets:
         step = preset(name)
-        if (aggregator, selector, type(memory)) == (step.aggregator, step.selector, type(step.memory)):
+        if (aggregator, selector, type(memory)) == (
+            step.aggregator,
+            step.selector,
+            type(step.memory),
+        ):
             return name
     parts = [all_rules.format(aggregator)]
     if not selector.takes_everything:

@@ -6,10 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_flag, check_instance, failure
+from holdfast.checks import check_flag, check_instance, failure
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
-from holdfast.threats import Attack, Cast, Corruption, State, rows_to_samples
+from holdfast.threats import Adversaries, Attack, Corruption, State, rows_to_samples
 
 
 @final
@@ -22,7 +22,7 @@ class Threat:
     Args:
         attack: what bad rows send in place of their gradient.
         corruption: what happens to bad samples before the model sees them.
-        cast: who is bad. For an attack a share of the rows; for a corruption a share of the samples of the batch, wherever they are, or, with fixed
+        adversaries: who is bad. For an attack a share of the rows; for a corruption a share of the samples of the batch, wherever they are, or, with fixed
             identities, of the training samples.
         whole_rows: whether a corruption hits all samples of bad rows instead, and none of the others.
         repeats: whether attackers and corruptions draw the same random numbers at every step, noise for noise. With fixed identities that is what
@@ -30,14 +30,14 @@ class Threat:
 
     Example:
         >>> from holdfast.threats import ScaledFlip
-        >>> threat = Threat(attack=ScaledFlip(), cast=Cast(bad_fraction=0.4))
+        >>> threat = Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=0.4))
         >>> int(threat.bad_rows(32, seed=0, step=7).sum())
         13
     """
 
     attack: Attack | None = None
     corruption: Corruption | None = None
-    cast: Cast = field(default_factory=lambda: Cast(bad_fraction=0.0))
+    adversaries: Adversaries = field(default_factory=lambda: Adversaries(bad_fraction=0.0))
     whole_rows: bool = False
     repeats: bool = False
 
@@ -46,15 +46,21 @@ class Threat:
             check_instance("attack", self.attack, Attack)
         if self.corruption is not None:
             check_instance("corruption", self.corruption, Corruption)
-        check_instance("cast", self.cast, Cast)
+        check_instance("adversaries", self.adversaries, Adversaries)
         check_flag("whole_rows", self.whole_rows)
         check_flag("repeats", self.repeats)
         if self.whole_rows and self.corruption is None:
             raise failure("whole_rows", "be False without a corruption", True)
         if self.repeats and self.attack is None and self.corruption is None:
             raise failure("repeats", "be False without an attack or a corruption", True)
-        if self.attack is None and self.corruption is None and self.cast != Cast(bad_fraction=0.0):
-            raise failure("cast", "have nobody bad without an attack or a corruption", self.cast)
+        if (
+            self.attack is None
+            and self.corruption is None
+            and self.adversaries != Adversaries(bad_fraction=0.0)
+        ):
+            raise failure(
+                "adversaries", "have nobody bad without an attack or a corruption", self.adversaries
+            )
 
     @property
     def hits_rows(self) -> bool:
@@ -65,15 +71,17 @@ class Threat:
         """Bool [n_rows], True where a row is bad at this step."""
         if not self.hits_rows:
             return torch.zeros(n_rows, dtype=torch.bool)
-        return self.cast.draw(n_rows, generator=self._stream(seed, "bad rows", step))
+        return self.adversaries.draw(n_rows, generator=self._stream(seed, "bad rows", step))
 
-    def bad_samples(self, indices: Tensor, bad_rows: Tensor, *, n_train: int, seed: int, step: int) -> Tensor:
+    def bad_samples(
+        self, indices: Tensor, bad_rows: Tensor, *, n_train: int, seed: int, step: int
+    ) -> Tensor:
         """Bool [N], True where a sample of the batch is bad.
 
         Args:
             indices: [N] of the samples among the training samples.
             bad_rows: bool [n], what :meth:`bad_rows` returned.
-            n_train: how many training samples there are. A cast with fixed identities is drawn among them, so that the same images are bad
+            n_train: how many training samples there are. A adversaries with fixed identities is drawn among them, so that the same images are bad
                 whenever they come.
             seed: of the run.
             step: of the run.
@@ -83,27 +91,35 @@ class Threat:
         if self.whole_rows:
             return rows_to_samples(bad_rows, len(indices))
         generator = self._stream(seed, "bad samples", step)
-        if self.cast.redrawn:
-            return self.cast.draw(len(indices), generator=generator)
-        return self.cast.draw(n_train, generator=generator)[indices.cpu()]
+        if self.adversaries.redrawn:
+            return self.adversaries.draw(len(indices), generator=generator)
+        return self.adversaries.draw(n_train, generator=generator)[indices.cpu()]
 
-    def corrupt(self, images: Tensor, labels: Tensor, bad_samples: Tensor, *, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    def corrupt(
+        self, images: Tensor, labels: Tensor, bad_samples: Tensor, *, seed: int, step: int
+    ) -> tuple[Tensor, Tensor]:
         """The batch as the model gets to see it; images [N, C, H, W] on image scale."""
         if self.corruption is None:
             return images, labels
-        return self.corruption(images, labels, bad_samples, generator=self._draws(seed, "corruption", step))
+        return self.corruption(
+            images, labels, bad_samples, generator=self._draws(seed, "corruption", step)
+        )
 
-    def falsify(self, rows: DenseRows, bad_rows: Tensor, *, seed: int, step: int, state: State = None) -> State:
+    def falsify(
+        self, rows: DenseRows, bad_rows: Tensor, *, seed: int, step: int, state: State = None
+    ) -> State:
         """Put what bad rows send in their place, in the memory of the rows; returns what the attackers carry to the next step."""
         if self.attack is None or not bool(bad_rows.any()):
             return state
         (matrix,) = rows.tensors
         learned = self.attack.learn(rows, bad_rows, state) if self.attack.takes_state else None
-        self.attack.overwrite(matrix, bad_rows, generator=self._draws(seed, "attack", step), state=state)
+        self.attack.overwrite(
+            matrix, bad_rows, generator=self._draws(seed, "attack", step), state=state
+        )
         return learned
 
     def _stream(self, seed: int, name: str, step: int) -> torch.Generator:
-        return stream(seed, name, step if self.cast.redrawn else 0)
+        return stream(seed, name, step if self.adversaries.redrawn else 0)
 
     def _draws(self, seed: int, name: str, step: int) -> torch.Generator:
         return stream(seed, name, 0 if self.repeats else step)

@@ -2,11 +2,15 @@
 
 from dataclasses import MISSING, fields
 
-from holdfast._registry import parse_call, unknown_name
 from holdfast.lab.config._threat import Threat
-from holdfast.threats import Cast, Corruption, attacks, corruptions
+from holdfast.registry import parse_call, unknown_name
+from holdfast.threats import Adversaries, Corruption, attacks, corruptions
 
-PAPER_NAMES = {"additive": "additive-noise", "bit-flip": "scaled-flip", "impulse": "salt-and-pepper"}
+PAPER_NAMES = {
+    "additive": "additive-noise",
+    "bit-flip": "scaled-flip",
+    "impulse": "salt-and-pepper",
+}
 """What the paper calls some of the threats, and their names here."""
 
 
@@ -15,29 +19,39 @@ def threat_names() -> list[str]:
     return sorted([*attacks.names, *corruptions.names, *PAPER_NAMES])
 
 
-def parse_threat(text: str, cast: Cast, *, whole_rows: bool = False, n_classes: int = 10) -> Threat:
+def parse_threat(
+    text: str, adversaries: Adversaries, *, whole_rows: bool = False, n_classes: int = 10
+) -> Threat:
     """The threat that a text such as `"bit-flip"` or `"scaled-flip(factor=5.0)"` names: an attack on rows, or a corruption of samples.
 
     Args:
         text: name and arguments.
-        cast: who is bad.
+        adversaries: who is bad.
         whole_rows: whether a corruption hits whole rows.
         n_classes: what corruptions of labels are told if the text does not say.
 
     Example:
-        >>> parse_threat("bit-flip", Cast(bad_fraction=0.4)).attack
+        >>> parse_threat("bit-flip", Adversaries(bad_fraction=0.4)).attack
         ScaledFlip(factor=100.0)
-        >>> parse_threat("label-flip", Cast(bad_fraction=0.4)).corruption
+        >>> parse_threat("label-flip", Adversaries(bad_fraction=0.4)).corruption
         LabelFlip(n_classes=10)
     """
     name, arguments = parse_call(text, "attack")
     name = PAPER_NAMES.get(name, name)
     if name in attacks.names:
-        return Threat(attack=attacks.from_json({"name": name, **arguments}), cast=cast, whole_rows=whole_rows)
+        return Threat(
+            attack=attacks.from_json({"name": name, **arguments}),
+            adversaries=adversaries,
+            whole_rows=whole_rows,
+        )
     if name in corruptions.names:
         if _must_be_told(corruptions[name], "n_classes"):
             arguments = {"n_classes": n_classes, **arguments}
-        return Threat(corruption=corruptions.from_json({"name": name, **arguments}), cast=cast, whole_rows=whole_rows)
+        return Threat(
+            corruption=corruptions.from_json({"name": name, **arguments}),
+            adversaries=adversaries,
+            whole_rows=whole_rows,
+        )
     raise unknown_name("attack", threat_names(), name)
 
 

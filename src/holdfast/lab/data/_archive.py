@@ -12,7 +12,9 @@ from holdfast.lab.data._source import WrongBytesError
 from holdfast.lab.data._store import chunks_of, place
 
 
-def unpack(path: Path, wanted: Mapping[str, DataFile], folder: Path, *, name: str) -> Iterator[DataFile]:
+def unpack(
+    path: Path, wanted: Mapping[str, DataFile], folder: Path, *, name: str
+) -> Iterator[DataFile]:
     """Places the regular files that `wanted` names by their path in the archive, and yields each.
 
     Members are read, never extracted: no path, link or mode of the archive reaches the disk.

@@ -13,7 +13,7 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.lab.data._content import open_content
 from holdfast.lab.data._images import Images
 from holdfast.lab.data._source import SourceError, WrongBytesError
@@ -46,9 +46,18 @@ def batch_from_png(png: IO[bytes], labels: Sequence[int], name: str) -> bytes:
     try:
         with Image.open(io.BytesIO(png.read()), formats=["PNG"]) as picture:
             if picture.size != (_PIXELS, len(labels)) or picture.mode != "RGB":
-                raise WrongBytesError(f"{name} is {picture.size} {picture.mode}, expected {(_PIXELS, len(labels))} RGB")
+                raise WrongBytesError(
+                    f"{name} is {picture.size} {picture.mode}, expected {(_PIXELS, len(labels))} RGB"
+                )
             pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
-    except (EOFError, OSError, SyntaxError, ValueError, zlib.error, Image.DecompressionBombError) as error:
+    except (
+        EOFError,
+        OSError,
+        SyntaxError,
+        ValueError,
+        zlib.error,
+        Image.DecompressionBombError,
+    ) as error:
         raise WrongBytesError(f"{name} is no whole PNG ({error})") from error
     planes = pixels.view(len(labels), _PIXELS, 3).transpose(1, 2).reshape(len(labels), -1)
     body = bytearray(len(labels) * _RECORD)
@@ -64,7 +73,11 @@ def labels_from_json(text: IO[bytes], name: str) -> list[int]:
         labels = json.load(text)
     except ValueError as error:
         raise WrongBytesError(f"{name} is no JSON ({error})") from error
-    if not isinstance(labels, list) or not labels or not all(type(label) is int and 0 <= label < 10 for label in labels):
+    if (
+        not isinstance(labels, list)
+        or not labels
+        or not all(type(label) is int and 0 <= label < 10 for label in labels)
+    ):
         raise WrongBytesError(f"{name} is no list of labels from 0 to 9")
     return labels
 
@@ -74,7 +87,11 @@ def _read(path: Path) -> Tensor:
         with open_content(path) as stream:
             body = bytearray(stream.read())
     except (EOFError, zlib.error) as error:
-        raise failure("path", "be a whole gzip file", f"{path} ({str(error).rstrip('.')})") from error
+        raise failure(
+            "path", "be a whole gzip file", f"{path} ({str(error).rstrip('.')})"
+        ) from error
     if not body or len(body) % _RECORD:
-        raise failure("path", f"hold images of {_RECORD} bytes each", f"{len(body)} bytes in {path}")
+        raise failure(
+            "path", f"hold images of {_RECORD} bytes each", f"{len(body)} bytes in {path}"
+        )
     return torch.frombuffer(body, dtype=torch.uint8).view(-1, _RECORD)

@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_instance, failure
+from holdfast.checks import check_instance, failure
 from holdfast.lab.data._images import Images
 
 
@@ -36,7 +36,11 @@ class DataSet:
         for split, images in (("train", self.train), ("test", self.test)):
             check_instance(split, images, Images)
             if images.shape != self.train.shape:
-                raise failure(split, f"have images of shape {self.train.shape}, like the training images", images.shape)
+                raise failure(
+                    split,
+                    f"have images of shape {self.train.shape}, like the training images",
+                    images.shape,
+                )
             _check_labels(split, images.labels, self.n_classes)
         for name, constants in (("mean", self.mean), ("deviation", self.deviation)):
             if len(constants) != self.shape[0]:
@@ -62,16 +66,37 @@ class DataSet:
             or images.ndim != 4
             or images.shape[1] != self.shape[0]
         ):
-            got = f"{images.dtype} {list(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+            got = (
+                f"{images.dtype} {list(images.shape)}"
+                if isinstance(images, Tensor)
+                else type(images).__name__
+            )
             raise failure("images", f"be a floating tensor [b, {self.shape[0]}, H, W]", got)
-        mean, deviation = (images.new_tensor(constants).view(-1, 1, 1) for constants in (self.mean, self.deviation))
+        mean, deviation = (
+            images.new_tensor(constants).view(-1, 1, 1) for constants in (self.mean, self.deviation)
+        )
         return (images - mean) / deviation
 
     def to(self, device: str | torch.device) -> "DataSet":
         """The same data set with all of its images on another device."""
-        return DataSet(self.name, self.train.to(device), self.test.to(device), self.classes, self.mean, self.deviation)
+        return DataSet(
+            self.name,
+            self.train.to(device),
+            self.test.to(device),
+            self.classes,
+            self.mean,
+            self.deviation,
+        )
 
 
 def _check_labels(split: str, labels: Tensor, n_classes: int) -> None:
-    if len(labels) and not labels.is_meta and not (int(labels.min()) >= 0 and int(labels.max()) < n_classes):
-        raise failure(split, f"have labels from 0 to {n_classes - 1}", f"{int(labels.min())} to {int(labels.max())}")
+    if (
+        len(labels)
+        and not labels.is_meta
+        and not (int(labels.min()) >= 0 and int(labels.max()) < n_classes)
+    ):
+        raise failure(
+            split,
+            f"have labels from 0 to {n_classes - 1}",
+            f"{int(labels.min())} to {int(labels.max())}",
+        )

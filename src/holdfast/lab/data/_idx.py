@@ -15,7 +15,7 @@ from typing import IO, cast
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _IDX_MAGIC = b"\x00\x00\x08"  # 08: unsigned bytes
@@ -47,7 +47,9 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
             with gzip.open(file) as unpacked:
                 return _parse(cast(IO[bytes], unpacked), path)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise failure("path", "be a whole gzip file", f"{path} ({str(error).rstrip('.')})") from error
+            raise failure(
+                "path", "be a whole gzip file", f"{path} ({str(error).rstrip('.')})"
+            ) from error
 
 
 def write_idx(path: str | os.PathLike[str], tensor: Tensor) -> None:
@@ -76,7 +78,9 @@ def _parse(stream: IO[bytes], path: Path) -> Tensor:
     body = _read_at_most(stream, size + 1)  # one more, to see that the file ends
     if len(body) != size:
         came = "more" if len(body) > size else len(body)
-        raise failure("path", f"hold {size} bytes after a header of shape {shape}", f"{came} in {path}")
+        raise failure(
+            "path", f"hold {size} bytes after a header of shape {shape}", f"{came} in {path}"
+        )
     if not body:
         return torch.empty(shape, dtype=torch.uint8)  # `frombuffer` refuses an empty buffer
     return torch.frombuffer(body, dtype=torch.uint8).view(shape)
@@ -86,13 +90,21 @@ def _read_shape(stream: IO[bytes], path: Path) -> tuple[int, ...]:
     magic = bytes(_read_at_most(stream, 4))
     if len(magic) < 4 or not magic.startswith(_IDX_MAGIC):
         came = magic.hex(" ") or "nothing"
-        raise failure("path", "be an IDX file of unsigned bytes, which starts with 00 00 08", f"{came} in {path}")
+        raise failure(
+            "path",
+            "be an IDX file of unsigned bytes, which starts with 00 00 08",
+            f"{came} in {path}",
+        )
     n_dimensions = magic[3]
     if not 1 <= n_dimensions <= _MAX_DIMENSIONS:
-        raise failure("path", f"have 1 to {_MAX_DIMENSIONS} dimensions", f"{n_dimensions} in {path}")
+        raise failure(
+            "path", f"have 1 to {_MAX_DIMENSIONS} dimensions", f"{n_dimensions} in {path}"
+        )
     packed = _read_at_most(stream, 4 * n_dimensions)
     if len(packed) < 4 * n_dimensions:
-        raise failure("path", f"have a header of {4 + 4 * n_dimensions} bytes", f"{4 + len(packed)} in {path}")
+        raise failure(
+            "path", f"have a header of {4 + 4 * n_dimensions} bytes", f"{4 + len(packed)} in {path}"
+        )
     shape: tuple[int, ...] = struct.unpack(f">{n_dimensions}I", packed)
     # Without the zeros, because torch refuses the strides of an empty tensor whose other dimensions overflow.
     if math.prod(length for length in shape if length) >= 2**63:

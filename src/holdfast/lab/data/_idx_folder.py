@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.lab.data._content import find_content
 from holdfast.lab.data._idx import read_idx
 from holdfast.lab.data._images import Images

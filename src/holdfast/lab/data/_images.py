@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_instance, failure
+from holdfast.checks import check_instance, failure
 
 
 @final
@@ -30,7 +30,9 @@ class Images:
         _check("images", self.images, torch.uint8, "[N, H, W]", "[N, C, H, W]")
         _check("labels", self.labels, torch.int64, "[N]")
         if len(self.images) != len(self.labels):
-            raise failure("labels", f"be as many as the images ({len(self.images)})", len(self.labels))
+            raise failure(
+                "labels", f"be as many as the images ({len(self.images)})", len(self.labels)
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -52,7 +54,9 @@ class Images:
         """
         check_instance("indices", indices, Tensor)
         if indices.dtype not in (torch.int64, torch.int32) or indices.ndim != 1:
-            raise failure("indices", "be an int64 tensor [b]", f"{indices.dtype} {list(indices.shape)}")
+            raise failure(
+                "indices", "be an int64 tensor [b]", f"{indices.dtype} {list(indices.shape)}"
+            )
         indices = indices.to(self.images.device)
         return self._scale(self.images[indices]), self.labels[indices]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.errors import MissingDataError
 from holdfast.lab.data._cifar import read_batches
 from holdfast.lab.data._data_set import DataSet
@@ -37,10 +37,19 @@ def load_described(description: DataDescription, *, data_dir: StrPath | None = N
     if folder is None:
         raise MissingDataError(_missing(description, places(description, data_dir)))
     train, test = _read(description, folder)
-    for split, images, n in (("training", train, description.n_train), ("test", test, description.n_test)):
+    for split, images, n in (
+        ("training", train, description.n_train),
+        ("test", test, description.n_test),
+    ):
         if len(images) != n:
-            raise failure("data_dir", f"hold the {n} {split} images of {description.name}", f"{len(images)} in {folder}")
-    return DataSet(description.name, train, test, description.classes, description.mean, description.deviation)
+            raise failure(
+                "data_dir",
+                f"hold the {n} {split} images of {description.name}",
+                f"{len(images)} in {folder}",
+            )
+    return DataSet(
+        description.name, train, test, description.classes, description.mean, description.deviation
+    )
 
 
 def _read(description: DataDescription, folder: Path) -> tuple[Images, Images]:

@@ -36,7 +36,9 @@ def verify(name: str, folder: StrPath) -> list[str]:
 
 def find_folder(description: DataDescription, data_dir: StrPath | None) -> Path | None:
     """The first of the places that holds the data set."""
-    return next((folder for folder in places(description, data_dir) if holds(description, folder)), None)
+    return next(
+        (folder for folder in places(description, data_dir) if holds(description, folder)), None
+    )
 
 
 def places(description: DataDescription, data_dir: StrPath | None) -> list[Path]:
@@ -60,13 +62,19 @@ def holds(description: DataDescription, folder: Path) -> bool:
     paths = {file: find_file(description, folder, file) for file in description.files}
     if None in paths.values():
         return False
-    return not any(problem(file, path) for file, path in paths.items() if file.name == description.signature)
+    return not any(
+        problem(file, path) for file, path in paths.items() if file.name == description.signature
+    )
 
 
 def find_file(description: DataDescription, folder: Path, file: DataFile) -> Path | None:
     """Where a file lies in the folder or its subfolder, gzipped or not."""
     found = find_content(folder, file.name)
-    return found if found or not description.subfolder else find_content(folder / description.subfolder, file.name)
+    return (
+        found
+        if found or not description.subfolder
+        else find_content(folder / description.subfolder, file.name)
+    )
 
 
 def problems(description: DataDescription, folder: Path) -> list[str]:

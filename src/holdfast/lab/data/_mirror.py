@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO, cast, final
 from urllib.parse import urlsplit
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.errors import FetchError
 from holdfast.lab.data._archive import unpack
 from holdfast.lab.data._description import Archive, DataFile
@@ -30,7 +30,9 @@ class Mirror(Source):
 
     def __post_init__(self) -> None:
         if not _is_web_address(self.url):
-            raise failure("mirrors", "be addresses that start with http:// or https://", repr(self.url))
+            raise failure(
+                "mirrors", "be addresses that start with http:// or https://", repr(self.url)
+            )
 
     @property
     def title(self) -> str:
@@ -38,14 +40,18 @@ class Mirror(Source):
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.hostname}{port}{parts.path}".rstrip("/")
 
-    def deliver(self, files: Sequence[DataFile], folder: Path, report: Report) -> Iterator[DataFile]:
+    def deliver(
+        self, files: Sequence[DataFile], folder: Path, report: Report
+    ) -> Iterator[DataFile]:
         if self.archive is not None:
             yield from self._deliver(self.archive.name, files, folder, report)
             return
         for file in files:
             yield from self._deliver(f"{file.name}.gz", [file], folder, report)
 
-    def _deliver(self, name: str, files: Sequence[DataFile], folder: Path, report: Report) -> Iterator[DataFile]:
+    def _deliver(
+        self, name: str, files: Sequence[DataFile], folder: Path, report: Report
+    ) -> Iterator[DataFile]:
         """Downloads one file of the mirror and places the files that are packed in it."""
         download = Download(
             f"{self.url.rstrip('/')}/{name}",
@@ -71,9 +77,16 @@ class Mirror(Source):
             raise type(error)(f"{name}: {error}") from error
         download.part.unlink()
 
-    def _unpack(self, part: Path, name: str, files: Sequence[DataFile], folder: Path) -> Iterator[DataFile]:
+    def _unpack(
+        self, part: Path, name: str, files: Sequence[DataFile], folder: Path
+    ) -> Iterator[DataFile]:
         if self.archive is not None:
-            yield from unpack(part, {f"{self.archive.folder}/{file.name}": file for file in files}, folder, name=name)
+            yield from unpack(
+                part,
+                {f"{self.archive.folder}/{file.name}": file for file in files},
+                folder,
+                name=name,
+            )
             return
         (file,) = files
         with gzip.open(part) as stream:
@@ -84,6 +97,11 @@ class Mirror(Source):
 def _is_web_address(url: object) -> bool:
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
-        return parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        return (
+            parts is not None
+            and parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
     except ValueError:  # a port that is no number, a bracket that is not closed
         return False

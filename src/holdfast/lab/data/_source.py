@@ -39,7 +39,9 @@ class Source(ABC):
         """What people call it."""
 
     @abstractmethod
-    def deliver(self, files: Sequence[DataFile], folder: Path, report: Report) -> Iterator[DataFile]:
+    def deliver(
+        self, files: Sequence[DataFile], folder: Path, report: Report
+    ) -> Iterator[DataFile]:
         """Puts the files into the folder, uncompressed, each only once its checksum is right; yields each that is there.
 
         Raises:

@@ -65,7 +65,9 @@ def storing(folder: Path) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or error
-        raise FetchError(f"`data_dir` must be a folder that has room and can be written to, got {folder} ({reason}).") from error
+        raise FetchError(
+            f"`data_dir` must be a folder that has room and can be written to, got {folder} ({reason})."
+        ) from error
 
 
 def is_full(error: FetchError) -> bool:

@@ -18,7 +18,9 @@ __all__ = ["lenet", "logistic_regression", "mlp", "models", "resnet18", "tiny_cn
 class Architecture(Protocol):
     """Makes a model for images of a shape."""
 
-    def __call__(self, *, shape: Shape = ..., generator: torch.Generator | None = None) -> nn.Sequential: ...
+    def __call__(
+        self, *, shape: Shape = ..., generator: torch.Generator | None = None
+    ) -> nn.Sequential: ...
 
 
 models: dict[str, Architecture] = {

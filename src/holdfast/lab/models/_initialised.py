@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from holdfast._checks import check_count, check_generator, failure
+from holdfast.checks import check_count, check_generator, failure
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -22,7 +22,9 @@ def lenet(*, shape: Shape = GREY, generator: torch.Generator | None = None) -> n
     """
     check_shape(shape, smallest=16)
     n_channels, *sides = shape
-    height, width = (((side - 4) // 2 - 4) // 2 for side in sides)  # a convolution takes 4 pixels, a pooling half of them
+    height, width = (
+        ((side - 4) // 2 - 4) // 2 for side in sides
+    )  # a convolution takes 4 pixels, a pooling half of them
     return initialised(
         lambda: nn.Sequential(
             nn.Conv2d(n_channels, 64, 5),

@@ -19,5 +19,8 @@ def mlp(*, shape: Shape = GREY, generator: torch.Generator | None = None) -> nn.
     """
     check_shape(shape, smallest=1)
     return initialised(
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU(), nn.Linear(128, 10)), generator
+        lambda: nn.Sequential(
+            nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU(), nn.Linear(128, 10)
+        ),
+        generator,
     )

@@ -50,7 +50,9 @@ class _Residual(nn.Module):
         )
         self.identity: nn.Module = nn.Identity()
         if stride != 1 or n_in != n_out:
-            self.identity = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out))
+            self.identity = nn.Sequential(
+                nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, n_out, H / stride, W / stride]."""

@@ -5,12 +5,12 @@ from typing import final
 import torch
 from torch import nn
 
-from holdfast.lab.optimizers._descent import Descent, check_rates
+from holdfast.lab.optimizers._optimizer_spec import OptimizerSpec, check_rates
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Adam(Descent):
+class Adam(OptimizerSpec):
     """Torch's `Adam`, with its usual moments.
 
     Args:

@@ -5,13 +5,13 @@ from typing import final
 import torch
 from torch import nn
 
-from holdfast._checks import check_flag, check_share, failure
-from holdfast.lab.optimizers._descent import Descent, check_rates
+from holdfast.checks import check_flag, check_share, failure
+from holdfast.lab.optimizers._optimizer_spec import OptimizerSpec, check_rates
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Sgd(Descent):
+class Sgd(OptimizerSpec):
     """Gradient descent, with momentum if wanted; torch's `SGD`.
 
     Args:
@@ -45,5 +45,9 @@ class Sgd(Descent):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.SGD:
         return torch.optim.SGD(
-            parameters, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay
+            parameters,
+            lr=self.lr,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
         )

@@ -1,10 +1,10 @@
 """Who holds which samples."""
 
-from holdfast._registry import Registry
 from holdfast.lab.partitions._dirichlet import Dirichlet
 from holdfast.lab.partitions._partition import Partition
 from holdfast.lab.partitions._shards import Shards
 from holdfast.lab.partitions._shuffled import Shuffled
+from holdfast.registry import Registry
 
 __all__ = ["Dirichlet", "Partition", "Shards", "Shuffled", "partitions"]
 

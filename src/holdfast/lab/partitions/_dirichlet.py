@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_positive, failure
+from holdfast.checks import check_positive, failure
 from holdfast.lab.partitions._partition import Partition
 
 LARGEST = 1e12
@@ -45,7 +45,12 @@ class Dirichlet(Partition):
         for label in labels.unique():
             own = (labels == label).nonzero().flatten()
             own = own[torch.randperm(len(own), generator=generator)]
-            ends = (_proportions(self.alpha, n_rows, generator).cumsum(0) * len(own)).round().long().clamp(max=len(own))
+            ends = (
+                (_proportions(self.alpha, n_rows, generator).cumsum(0) * len(own))
+                .round()
+                .long()
+                .clamp(max=len(own))
+            )
             for share, part in zip(shares, own.tensor_split(ends[:-1]), strict=True):
                 share.append(part)
         return _none_empty([torch.cat(share) for share in shares])

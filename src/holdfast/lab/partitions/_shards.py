@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import check_count, failure
+from holdfast.checks import check_count, failure
 from holdfast.lab.partitions._partition import Partition
 
 
@@ -37,9 +37,13 @@ class Shards(Partition):
 
     def divide(self, labels: Tensor, n_rows: int, *, generator: torch.Generator) -> list[Tensor]:
         if self.n_shards % n_rows:
-            raise failure("n_shards", f"be a multiple of {n_rows}, the number of clients", self.n_shards)
+            raise failure(
+                "n_shards", f"be a multiple of {n_rows}, the number of clients", self.n_shards
+            )
         if self.n_shards > len(labels):
-            raise failure("n_shards", f"be at most {len(labels)}, the number of samples", self.n_shards)
+            raise failure(
+                "n_shards", f"be at most {len(labels)}, the number of samples", self.n_shards
+            )
         shards = labels.argsort(stable=True).tensor_split(self.n_shards)
         order = torch.randperm(self.n_shards, generator=generator).view(n_rows, -1)
         return [torch.cat([shards[i] for i in own]) for own in order.tolist()]

@@ -10,7 +10,7 @@ from holdfast.lab.schedules._schedule import Schedule
 class Cosine(Schedule):
     r"""Half a cosine from one to zero: :math:`(1 + \cos(\pi e / E)) / 2` at epoch e of E.
 
-    Reference: Loshchilov and Hutter, *SGDR: Stochastic Gradient Descent with Warm Restarts* (ICLR 2017), equation 5.
+    Reference: Loshchilov and Hutter, *SGDR: Stochastic Gradient OptimizerSpec with Warm Restarts* (ICLR 2017), equation 5.
 
     Example:
         >>> Cosine().factor(5, 10)

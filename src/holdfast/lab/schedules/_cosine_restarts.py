@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from holdfast._checks import check_count
+from holdfast.checks import check_count
 from holdfast.lab.schedules._cosine import half_cosine
 from holdfast.lab.schedules._schedule import Schedule
 
@@ -15,7 +15,7 @@ class CosineRestarts(Schedule):
         period: length of the first in epochs.
         growth: by what the length is multiplied at each restart; 1 or more.
 
-    Reference: Loshchilov and Hutter, *SGDR: Stochastic Gradient Descent with Warm Restarts* (ICLR 2017), equation 5; the paper, section 5 (CIFAR-10).
+    Reference: Loshchilov and Hutter, *SGDR: Stochastic Gradient OptimizerSpec with Warm Restarts* (ICLR 2017), equation 5; the paper, section 5 (CIFAR-10).
 
     Example:
         >>> schedule = CosineRestarts(period=10, growth=2)

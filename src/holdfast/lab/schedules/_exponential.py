@@ -2,7 +2,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from holdfast._checks import check_fraction
+from holdfast.checks import check_fraction
 from holdfast.lab.schedules._schedule import Schedule
 
 

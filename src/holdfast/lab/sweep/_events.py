@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.lab.config import Config
-from holdfast.lab.recipes.measurements import Measurement
-from holdfast.records import Record
+from holdfast.lab.paper.measurements import Measurement
+from holdfast.lab.records import Record
 
 
-class Audience(ABC):
+class SweepObserver(ABC):
     """Is told about every run of a sweep."""
 
     @abstractmethod

@@ -11,13 +11,9 @@ import torch
 
 from holdfast.errors import NewerRecordError
 from holdfast.lab.config import Config, config_to_json, hash_of, run_name
-from holdfast.lab.recipes import Plan
-from holdfast.lab.recipes.measurements import Measurement, measurements
-from holdfast.lab.sweep._cores import threads_each
-from holdfast.lab.sweep._events import Audience
-from holdfast.lab.sweep._worker import reason_of
-from holdfast.lab.sweep._workers import Workers
-from holdfast.records import (
+from holdfast.lab.paper import Plan
+from holdfast.lab.paper.measurements import Measurement, measurements
+from holdfast.lab.records import (
     MEASUREMENT_SUFFIX,
     RUN_FILE,
     config_hash,
@@ -28,11 +24,15 @@ from holdfast.records import (
     versions,
     write_measurement,
 )
+from holdfast.lab.sweep._cores import threads_each
+from holdfast.lab.sweep._events import SweepObserver
+from holdfast.lab.sweep._worker import reason_of
+from holdfast.lab.sweep._workers import Workers
 
 
 @final
 @dataclass
-class Tally:
+class SweepResult:
     """What became of a sweep: how many measurements and runs there are, made or ended, what failed and why, and whether it was stopped."""
 
     n_measurements: int = 0
@@ -46,7 +46,7 @@ class Tally:
 def sweep(
     plan: Plan,
     folder: str | os.PathLike[str],
-    audience: Audience,
+    observer: SweepObserver,
     *,
     n_workers: int,
     known: Container[str] = frozenset(),
@@ -54,7 +54,7 @@ def sweep(
     device: torch.device | str = "cpu",
     stop: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
-) -> Tally:
+) -> SweepResult:
     """Make what the folder does not have yet of a plan.
 
     Runs are known by their hash, wherever in the folder they lie: those that ended are not made again, those that stopped go on. Whatever kills the sweep, the next one
@@ -63,7 +63,7 @@ def sweep(
     Args:
         plan: the runs and measurements.
         folder: for all of them.
-        audience: is told how it goes.
+        observer: is told how it goes.
         n_workers: processes side by side. They share the cores; none of them has more threads than its part, or than this process.
         known: hashes of runs that ended elsewhere, and are not made again.
         data_dir: where data sets may be, besides the usual places.
@@ -73,32 +73,44 @@ def sweep(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tally = Tally(n_measurements=len(plan.measurements), n_runs=len(plan.configs))
-    audience.planned(len(plan.measurements), list(plan.configs))
+    result = SweepResult(n_measurements=len(plan.measurements), n_runs=len(plan.configs))
+    observer.planned(len(plan.measurements), list(plan.configs))
     for measurement in plan.measurements:
         if stop():
-            tally.was_stopped = True
-            return tally
-        _measure(measurement, folder, command, audience, tally)
-    missing = _missing(plan.configs, folder, known, audience, tally)
+            result.was_stopped = True
+            return result
+        _measure(measurement, folder, command, observer, result)
+    missing = _missing(plan.configs, folder, known, observer, result)
     if missing:
-        options = {"data_dir": None if data_dir is None else os.fspath(data_dir), "device": str(device), "command": list(command)}
-        n_threads = threads_each(n_workers)  # however few runs are left: other threads would round otherwise
+        options = {
+            "data_dir": None if data_dir is None else os.fspath(data_dir),
+            "device": str(device),
+            "command": list(command),
+        }
+        n_threads = threads_each(
+            n_workers
+        )  # however few runs are left: other threads would round otherwise
         with Workers(min(n_workers, len(missing)), n_threads) as workers:
-            _make(missing, workers, options, audience, stop, tally)
-    return tally
+            _make(missing, workers, options, observer, stop, result)
+    return result
 
 
-def _measure(measurement: Measurement, folder: Path, command: Sequence[str], audience: Audience, tally: Tally) -> None:
+def _measure(
+    measurement: Measurement,
+    folder: Path,
+    command: Sequence[str],
+    observer: SweepObserver,
+    result: SweepResult,
+) -> None:
     """Measure, unless it was measured before."""
     try:
         is_new = _make_measurement(measurement, folder, command)
     except Exception as error:  # whatever it is, the others shall be made
-        tally.failures.append(f"{measurement.name}: {reason_of(error)}")
-        audience.not_measured(measurement, reason_of(error))
+        result.failures.append(f"{measurement.name}: {reason_of(error)}")
+        observer.not_measured(measurement, reason_of(error))
         return
-    tally.n_measured += 1
-    audience.measured(measurement, is_new=is_new)
+    result.n_measured += 1
+    observer.measured(measurement, is_new=is_new)
 
 
 def _make_measurement(measurement: Measurement, folder: Path, command: Sequence[str]) -> bool:
@@ -114,13 +126,21 @@ def _make_measurement(measurement: Measurement, folder: Path, command: Sequence[
             pass  # damaged: measured again
         else:
             return False
-    where = {"versions": versions(), "machine": machine(torch.device("cpu")), "command": list(command)}
+    where = {
+        "versions": versions(),
+        "machine": machine(torch.device("cpu")),
+        "command": list(command),
+    }
     write_measurement(folder, measurement.name, config, measurement.measure(), **where)
     return True
 
 
 def _missing(
-    configs: Sequence[Config], folder: Path, known: Container[str], audience: Audience, tally: Tally
+    configs: Sequence[Config],
+    folder: Path,
+    known: Container[str],
+    observer: SweepObserver,
+    result: SweepResult,
 ) -> deque[tuple[Config, Path]]:
     """The runs that are still to be made, and where."""
     found = _best_by_hash(folder)
@@ -128,8 +148,8 @@ def _missing(
     for config in configs:
         worth, place = found.get(hash_of(config), (NOTHING, folder / run_name(config)))
         if hash_of(config) in known or worth.has_ended:
-            tally.n_ended += 1
-            audience.known(config)
+            result.n_ended += 1
+            observer.known(config)
         else:
             missing.append((config, place))
     return missing
@@ -137,7 +157,9 @@ def _missing(
 
 def ended_runs(folder: str | os.PathLike[str]) -> frozenset[str]:
     """The hashes of the runs in the folder that need not be made again."""
-    return frozenset(key for key, (worth, _) in _best_by_hash(Path(folder)).items() if worth.has_ended)
+    return frozenset(
+        key for key, (worth, _) in _best_by_hash(Path(folder)).items() if worth.has_ended
+    )
 
 
 class _Worth(NamedTuple):
@@ -177,30 +199,32 @@ def _make(
     missing: deque[tuple[Config, Path]],
     workers: Workers,
     options: Mapping[str, object],
-    audience: Audience,
+    observer: SweepObserver,
     stop: Callable[[], bool],
-    tally: Tally,
+    result: SweepResult,
 ) -> None:
     in_hand: dict[int, tuple[Config, Path]] = {}
     while missing or in_hand:
-        if not tally.was_stopped and stop():
-            tally.was_stopped = True
+        if not result.was_stopped and stop():
+            result.was_stopped = True
             workers.stop()
-        if tally.was_stopped:
+        if result.was_stopped:
             missing.clear()
         for number in workers.idle[: len(missing)]:
             config, place = in_hand[number] = missing.popleft()
-            audience.began(number, config, place)
-            workers.give(number, {"config": config_to_json(config), "folder": os.fspath(place), **options})
+            observer.began(number, config, place)
+            workers.give(
+                number, {"config": config_to_json(config), "folder": os.fspath(place), **options}
+            )
         for number, message in workers.news():
             if "entry" in message:
-                audience.stepped(number, message["entry"])
+                observer.stepped(number, message["entry"])
                 continue
             config, place = in_hand.pop(number)
             if "failed" in message:
-                tally.failures.append(f"{place.name}: {message['failed']}")
-                audience.failed(number, config, message["failed"])
+                result.failures.append(f"{place.name}: {message['failed']}")
+                observer.failed(number, config, message["failed"])
             else:
                 record = read_record(place)
-                tally.n_ended += record.end is not None
-                audience.ended(number, config, record)
+                result.n_ended += record.end is not None
+                observer.ended(number, config, record)

@@ -33,7 +33,9 @@ def _outcome(pipe: Connection, job: Mapping[str, Any]) -> dict[str, Any]:
         nonlocal told
         if "accuracy" in entry or time.monotonic() - told >= PAUSE:
             told = time.monotonic()
-            pipe.send({"entry": {key: entry[key] for key in ("step", "loss", "accuracy") if key in entry}})
+            pipe.send(
+                {"entry": {key: entry[key] for key in ("step", "loss", "accuracy") if key in entry}}
+            )
 
     try:
         run(

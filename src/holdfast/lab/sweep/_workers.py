@@ -46,7 +46,9 @@ class Workers:
 
     def __init__(self, n: int, n_threads: int) -> None:
         self._n_threads = n_threads
-        self._context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+        self._context = multiprocessing.get_context(
+            "spawn"
+        )  # torch's threads do not survive a fork
         self._busy: set[int] = set()
         self._is_stopping = False
         self._processes: list[tuple[SpawnProcess, Connection]] = []
@@ -60,7 +62,12 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for number, (process, pipe) in enumerate(self._processes):
             if number in self._busy:
                 process.kill()

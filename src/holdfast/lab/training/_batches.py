@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast._checks import failure
+from holdfast.checks import failure
 from holdfast.lab.partitions import Partition
 from holdfast.seeds import stream
 
@@ -36,9 +36,22 @@ class Batches:
         [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]
     """
 
-    def __init__(self, labels: Tensor, partition: Partition, *, n_rows: int, row_size: int, n_trusted: int, seed: int) -> None:
+    def __init__(
+        self,
+        labels: Tensor,
+        partition: Partition,
+        *,
+        n_rows: int,
+        row_size: int,
+        n_trusted: int,
+        seed: int,
+    ) -> None:
         if n_trusted >= len(labels):
-            raise failure("n_trusted", f"leave some of the {len(labels)} training samples to the rows", n_trusted)
+            raise failure(
+                "n_trusted",
+                f"leave some of the {len(labels)} training samples to the rows",
+                n_trusted,
+            )
         order = torch.randperm(len(labels), generator=stream(seed, "trusted"))
         self.trusted, kept = order[:n_trusted], order[n_trusted:].sort().values
         shares = partition.divide(labels.cpu()[kept], n_rows, generator=stream(seed, "partition"))
@@ -54,11 +67,15 @@ class Batches:
 
     def indices(self, step: int) -> Tensor:
         """[n_rows * row_size] the samples of a step, row by row."""
-        return torch.cat([self._walk(client, step * self._taken) for client in range(len(self.shares))])
+        return torch.cat(
+            [self._walk(client, step * self._taken) for client in range(len(self.shares))]
+        )
 
     def trusted_indices(self, step: int, n: int) -> Tensor:
         """[n] samples of those kept aside, drawn with replacement."""
-        drawn = torch.randint(len(self.trusted), (n,), generator=stream(self._seed, "trusted batch", step))
+        drawn = torch.randint(
+            len(self.trusted), (n,), generator=stream(self._seed, "trusted batch", step)
+        )
         return self.trusted[drawn]
 
     def _walk(self, client: int, start: int) -> Tensor:
@@ -74,6 +91,8 @@ class Batches:
     def _pass(self, client: int, number: int) -> Tensor:
         """The client's samples in the order of its pass of this number; the latest is kept."""
         if self._passes.get(client, (-1,))[0] != number:
-            order = torch.randperm(len(self.shares[client]), generator=stream(self._seed, "order", client, number))
+            order = torch.randperm(
+                len(self.shares[client]), generator=stream(self._seed, "order", client, number)
+            )
             self._passes[client] = (number, self.shares[client][order])
         return self._passes[client][1]

@@ -15,7 +15,9 @@ CHUNK = 100
 """Images at a time. On a CPU larger chunks take twice as long: their activations are new memory each time, which the system clears first."""
 
 
-def evaluate(model: nn.Module, data: DataSet, corruption: Corruption | None = None) -> dict[str, Any]:
+def evaluate(
+    model: nn.Module, data: DataSet, corruption: Corruption | None = None
+) -> dict[str, Any]:
     """Accuracy and loss on the test set, in eval mode; a loss that is not finite is None.
 
     With a corruption that has a target class, also `attack_success`: the share of images of other classes that the model takes for
@@ -24,11 +26,16 @@ def evaluate(model: nn.Module, data: DataSet, corruption: Corruption | None = No
     labels = data.test.labels
     scores = _scores(model, data, lambda images: images)
     loss, predicted = float(cross_entropy(scores, labels)), scores.argmax(1)
-    found = {"accuracy": _share(predicted == labels), "test_loss": loss if math.isfinite(loss) else None}
+    found = {
+        "accuracy": _share(predicted == labels),
+        "test_loss": loss if math.isfinite(loss) else None,
+    }
     if isinstance(corruption, Backdoor):
         predicted = _scores(model, data, corruption.stamp).argmax(1)
     if isinstance(corruption, (Backdoor, TargetLabel)):
-        found["attack_success"] = _share(predicted[labels != corruption.target] == corruption.target)
+        found["attack_success"] = _share(
+            predicted[labels != corruption.target] == corruption.target
+        )
     return found
 
 
@@ -39,7 +46,9 @@ def _scores(model: nn.Module, data: DataSet, change: Callable[[Tensor], Tensor])
     model.eval()
     try:
         parts = torch.arange(len(data.test), device=data.test.labels.device).split(CHUNK)
-        return torch.cat([model(as_input(data, change(data.test.batch(part)[0]))) for part in parts])
+        return torch.cat(
+            [model(as_input(data, change(data.test.batch(part)[0]))) for part in parts]
+        )
     finally:
         model.train(was_training)
 

@@ -31,8 +31,12 @@ class Experiment:
         model = models[config.model](shape=data.shape, generator=stream(config.seed, "model"))
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.source = MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=config.n_rows)
-        self.optimizer = RobustOptimizer(config.optimizer.build(self.model.parameters()), config.step())
-        self.worker_momentum = WorkerMomentum(beta=config.worker_momentum) if config.worker_momentum else None
+        self.optimizer = RobustOptimizer(
+            config.optimizer.build(self.model.parameters()), config.step()
+        )
+        self.worker_momentum = (
+            WorkerMomentum(beta=config.worker_momentum) if config.worker_momentum else None
+        )
         self.batches = Batches(
             data.train.labels,
             config.partition,
@@ -52,7 +56,9 @@ class Experiment:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "worker_momentum": None if self.worker_momentum is None else self.worker_momentum.state_dict(),
+            "worker_momentum": None
+            if self.worker_momentum is None
+            else self.worker_momentum.state_dict(),
             "attack_state": self.attack_state,
             "direction": self.direction,
         }

@@ -29,7 +29,11 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
     batches = experiment.batches
     for step in range(start, config.n_steps):
         clock, at = Clock(experiment.device), {"seed": config.seed, "step": step}
-        set_lr(experiment, config.optimizer.lr * config.schedule.factor(batches.epoch(step), batches.epoch(config.n_steps)))
+        set_lr(
+            experiment,
+            config.optimizer.lr
+            * config.schedule.factor(batches.epoch(step), batches.epoch(config.n_steps)),
+        )
         bad_rows = config.threat.bad_rows(config.n_rows, **at)
         indices = batches.indices(step)
         images, labels = data.train.batch(indices.to(experiment.device))
@@ -41,9 +45,13 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
             rows = experiment.source(as_input(data, images), labels)
         loss = honest_loss(experiment, bad_rows)
         if experiment.worker_momentum is not None:
-            rows = experiment.source.layout.rows(experiment.worker_momentum(rows).matrix())  # a copy, which attackers may change
+            rows = experiment.source.layout.rows(
+                experiment.worker_momentum(rows).matrix()
+            )  # a copy, which attackers may change
         clock.lap("gradient")
-        experiment.attack_state = config.threat.falsify(rows, bad_rows, **at, state=experiment.attack_state)
+        experiment.attack_state = config.threat.falsify(
+            rows, bad_rows, **at, state=experiment.attack_state
+        )
         clock.lap("attack")
         optimizer.zero_grad()
         result = optimizer.backward(rows, **call_arguments(experiment, step))
@@ -89,7 +97,10 @@ def honest_loss(experiment: Experiment, bad_rows: Tensor) -> float:
 
 def check_parameters(experiment: Experiment) -> None:
     """All parameters are numbers."""
-    largest = [torch.linalg.vector_norm(parameter.detach(), torch.inf) for parameter in experiment.model.parameters()]
+    largest = [
+        torch.linalg.vector_norm(parameter.detach(), torch.inf)
+        for parameter in experiment.model.parameters()
+    ]
     if not bool(torch.isfinite(torch.stack(largest)).all()):
         raise DivergedError("`parameters` must be finite, got NaN or infinity.")
 
@@ -102,9 +113,17 @@ def call_arguments(experiment: Experiment, step: int) -> dict[str, Any]:
         images, labels = experiment.data.train.batch(trusted)
         with own_randomness("trusted dropout", experiment, step):
             if "reference" in config.aggregator.needs:
-                return {"reference": trusted_gradient(experiment.model, as_input(experiment.data, images), labels)}
+                return {
+                    "reference": trusted_gradient(
+                        experiment.model, as_input(experiment.data, images), labels
+                    )
+                }
             lr = float(experiment.optimizer.param_groups[0]["lr"])
-            return {"score": descent_score(experiment.model, lr, as_input(experiment.data, images), labels)}
+            return {
+                "score": descent_score(
+                    experiment.model, lr, as_input(experiment.data, images), labels
+                )
+            }
     return {"reference": experiment.direction} if experiment.direction is not None else {}
 
 
@@ -114,7 +133,9 @@ def remember(experiment: Experiment, result: StepResult) -> None:
         experiment.direction = result.direction.clone()
 
 
-def account(experiment: Experiment, step: int, result: StepResult, bad_rows: Tensor) -> dict[str, Any]:
+def account(
+    experiment: Experiment, step: int, result: StepResult, bad_rows: Tensor
+) -> dict[str, Any]:
     """What the record keeps of a step."""
     entry: dict[str, Any] = {
         "lr": float(experiment.optimizer.param_groups[0]["lr"]),

@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast._checks import check_nonnegative, failure
+from holdfast.checks import check_nonnegative, failure
 from holdfast.errors import DivergedError, NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.config import Config, config_from_json, config_to_json, hash_of
 from holdfast.lab.data import load
 from holdfast.lab.models import models
-from holdfast.lab.training._experiment import Experiment
-from holdfast.lab.training._loop import training
-from holdfast.records import (
+from holdfast.lab.records import (
     METRICS_FILE,
     RUN_FILE,
     Journal,
@@ -29,6 +27,8 @@ from holdfast.records import (
     save_checkpoint,
     versions,
 )
+from holdfast.lab.training._experiment import Experiment
+from holdfast.lab.training._loop import training
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 
@@ -80,9 +80,17 @@ def run(
     experiment = Experiment(config, load(config.data, data_dir=data_dir), device)
     folder.mkdir(parents=True, exist_ok=True)
     with Journal(folder) as journal:
-        known = _known(config, folder)  # again, because from here on the folder is this process's alone
+        known = _known(
+            config, folder
+        )  # again, because from here on the folder is this process's alone
         if known is None:
-            create_record(folder, config_to_json(config), versions=versions(), machine=machine(device), command=list(command))
+            create_record(
+                folder,
+                config_to_json(config),
+                versions=versions(),
+                machine=machine(device),
+                command=list(command),
+            )
         elif known.end is not None:
             return known
         step = _take_up(experiment, folder, journal)
@@ -102,7 +110,9 @@ def run(
             _save(experiment, folder, journal, step)
             journal.append({"end": "finished", "step": step})
         except (DivergedError, NonFiniteRowsError, NonFiniteMemoryError) as error:
-            journal.append({"end": "diverged", "step": step, "reason": f"After step {step}: {error}"})
+            journal.append(
+                {"end": "diverged", "step": step, "reason": f"After step {step}: {error}"}
+            )
         except ValueError:  # parts that do not fit together, which showed at the first step
             if known is None and step == 0:
                 _withdraw(folder)
@@ -136,7 +146,11 @@ def _known(config: Config, folder: Path) -> Record | None:
         return None
     known = read_record(folder)
     if known.hash != hash_of(config) and not _is_older_form(known, config):
-        raise failure("folder", "be new, or hold this very run", f"{folder}, which holds another (its hash is {known.hash[:8]})")
+        raise failure(
+            "folder",
+            "be new, or hold this very run",
+            f"{folder}, which holds another (its hash is {known.hash[:8]})",
+        )
     return known
 
 

@@ -7,7 +7,18 @@ from typing import Any, final
 
 import torch
 
-SCALARS = ("loss", "lr", "accuracy", "test_loss", "attack_success", "bad_weight", "n_rejected", "residual", "memory_norm", "gap")
+SCALARS = (
+    "loss",
+    "lr",
+    "accuracy",
+    "test_loss",
+    "attack_success",
+    "bad_weight",
+    "n_rejected",
+    "residual",
+    "memory_norm",
+    "gap",
+)
 
 
 @final
@@ -24,7 +35,9 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ValueError(f"`tensorboard` must be installed (pip install 'holdfast[tensorboard]'), got: {error}.") from error
+            raise ValueError(
+                f"`tensorboard` must be installed (pip install 'holdfast[tensorboard]'), got: {error}."
+            ) from error
         self._make = SummaryWriter
         self._folder = str(Path(folder) / "tensorboard")
         self._writer: SummaryWriter | None = None

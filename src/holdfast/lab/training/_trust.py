@@ -21,7 +21,9 @@ def trusted_gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor
     return gradient
 
 
-def descent_score(model: nn.Module, lr: float, images: Tensor, labels: Tensor) -> Callable[[Tensor], float]:
+def descent_score(
+    model: nn.Module, lr: float, images: Tensor, labels: Tensor
+) -> Callable[[Tensor], float]:
     """How much the loss on trusted samples falls along a direction, by a step of the learning rate.
 
     In eval mode: dropout would draw other units for each direction, and what a bad row makes of the model must not reach running statistics.
@@ -32,7 +34,8 @@ def descent_score(model: nn.Module, lr: float, images: Tensor, labels: Tensor) -
     def loss(direction: Tensor) -> Tensor:
         pieces = layout.split(direction)
         moved: dict[str, Any] = {
-            name: parameter - lr * piece for name, parameter, piece in zip(layout.names, layout.parameters, pieces, strict=True)
+            name: parameter - lr * piece
+            for name, parameter, piece in zip(layout.names, layout.parameters, pieces, strict=True)
         }
         was_training = model.training
         model.eval()

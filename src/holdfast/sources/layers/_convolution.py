@@ -9,7 +9,12 @@ from torch.nn import functional
 from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
 from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, weighted
-from holdfast.sources.layers._outer import explicit_norms, explicit_products, pairwise_products, pays_pairwise
+from holdfast.sources.layers._outer import (
+    explicit_norms,
+    explicit_products,
+    pairwise_products,
+    pays_pairwise,
+)
 
 Numbers = tuple[int, ...]
 
@@ -46,7 +51,11 @@ class ConvolutionWeight(LayerGradients):
         return tuple(self.parameters[0].shape[2:])
 
     def _padded(self) -> Tensor:
-        return functional.pad(self.inputs, self.padding, mode=self.padding_mode) if any(self.padding) else self.inputs
+        return (
+            functional.pad(self.inputs, self.padding, mode=self.padding_mode)
+            if any(self.padding)
+            else self.inputs
+        )
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -57,7 +66,9 @@ class ConvolutionWeight(LayerGradients):
         n_inputs = self.parameters[0][0].numel()
         n_positions = torch.Size(shape).numel()
         if self.groups == 1 and pays_pairwise(n, n_positions, n_outputs, n_inputs):
-            return pairwise_products(self._patches(list(self._windows()))[:, 0], self.gradients.flatten(2).mT)
+            return pairwise_products(
+                self._patches(list(self._windows()))[:, 0], self.gradients.flatten(2).mT
+            )
         return explicit_products(self._chunks())
 
     def squared_norms(self) -> Tensor:
@@ -76,7 +87,9 @@ class ConvolutionWeight(LayerGradients):
         inputs = self._padded()
         for offsets in product(*map(range, self._kernel)):
             window = inputs
-            for dimension, (offset, stride, dilation) in enumerate(zip(offsets, self.stride, self.dilation, strict=True), 2):
+            for dimension, (offset, stride, dilation) in enumerate(
+                zip(offsets, self.stride, self.dilation, strict=True), 2
+            ):
                 n_positions, start = self.gradients.shape[dimension], offset * dilation
                 at = slice(start, start + stride * (n_positions - 1) + 1, stride)
                 window = window[(slice(None),) * dimension + (at,)]
@@ -84,17 +97,32 @@ class ConvolutionWeight(LayerGradients):
 
     def _patches(self, windows: list[Tensor]) -> Tensor:
         """[n, groups, T, c] the inputs of these windows at every position, channels of one group side by side."""
-        stacked = torch.stack([window.movedim(1, -1) for window in windows], dim=-2).flatten(1, -3)  # [n, T, k, C]
+        stacked = torch.stack([window.movedim(1, -1) for window in windows], dim=-2).flatten(
+            1, -3
+        )  # [n, T, k, C]
         grouped = torch.unflatten(stacked, -1, (self.groups, -1))
         return grouped.permute(0, 3, 1, 2, 4).flatten(3)
 
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
-        convolve = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[len(self.stride)]
-        return dots(convolve(self._padded(), vectors[0].to(self.inputs), **self._options), self.gradients)
+        convolve = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[
+            len(self.stride)
+        ]
+        return dots(
+            convolve(self._padded(), vectors[0].to(self.inputs), **self._options), self.gradients
+        )
 
     def combine(self, weights: Tensor) -> list[Tensor]:
-        gradient: Callable[..., Tensor] = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}[len(self.stride)]
-        return [gradient(self._padded(), self.parameters[0].shape, weighted(self.gradients, weights), **self._options)]
+        gradient: Callable[..., Tensor] = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}[
+            len(self.stride)
+        ]
+        return [
+            gradient(
+                self._padded(),
+                self.parameters[0].shape,
+                weighted(self.gradients, weights),
+                **self._options,
+            )
+        ]
 
     def magnitudes(self) -> Tensor:
         n_positions = self.gradients[0, 0].numel()

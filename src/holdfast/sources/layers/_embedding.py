@@ -6,7 +6,14 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry import products_between
-from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, squares, weighted
+from holdfast.sources.layers._layer_gradients import (
+    LIMIT,
+    LayerGradients,
+    dots,
+    largest,
+    squares,
+    weighted,
+)
 
 
 @final
@@ -43,7 +50,9 @@ class EmbeddingWeight(LayerGradients):
         n, _, width = self.gradients.shape
         used, places = torch.unique(self.indices, return_inverse=True)
         rows = torch.arange(n, device=places.device)[:, None] * len(used) + places
-        for columns in torch.split(self.gradients, max(1, min(width, LIMIT // (n * len(used)))), dim=2):
+        for columns in torch.split(
+            self.gradients, max(1, min(width, LIMIT // (n * len(used)))), dim=2
+        ):
             table = columns.new_zeros(n * len(used), columns.shape[2])
             yield table.index_add_(0, rows.flatten(), columns.flatten(0, 1)).view(n, -1)
 
@@ -52,7 +61,11 @@ class EmbeddingWeight(LayerGradients):
 
     def combine(self, weights: Tensor) -> list[Tensor]:
         total = self.gradients.new_zeros(self.parameters[0].shape)
-        return [total.index_add_(0, self.indices.flatten(), weighted(self.gradients, weights).flatten(0, 1))]
+        return [
+            total.index_add_(
+                0, self.indices.flatten(), weighted(self.gradients, weights).flatten(0, 1)
+            )
+        ]
 
     def magnitudes(self) -> Tensor:
         return largest(self.gradients) * self.gradients.shape[1]

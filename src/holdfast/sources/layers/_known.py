@@ -17,10 +17,22 @@ KNOWN = (nn.Linear, *CONVOLUTIONS, nn.Embedding, *NORMALISATIONS)
 
 def is_known(module: nn.Module) -> bool:
     """Whether the module is a layer with short forms: it computes what torch's layer of its kind computes, and nothing else."""
-    is_own = "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks or _global_forward_hooks
-    if is_own or not set(module._parameters) <= {"weight", "bias"} or getattr(module, "scale_grad_by_freq", False):
+    is_own = (
+        "forward" in vars(module)
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or _global_forward_hooks
+    )
+    if (
+        is_own
+        or not set(module._parameters) <= {"weight", "bias"}
+        or getattr(module, "scale_grad_by_freq", False)
+    ):
         return False
-    torchs = next((kind for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.modules.")), nn.Module)
+    torchs = next(
+        (kind for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.modules.")),
+        nn.Module,
+    )
     return issubclass(torchs, KNOWN) and type(module).forward is torchs.forward
 
 
@@ -39,10 +51,16 @@ def gradients_of(module: nn.Module, inputs: Tensor, gradients: Tensor) -> list[L
     return found
 
 
-def _of_weight(module: nn.Module, weight: Tensor, inputs: Tensor, gradients: Tensor) -> LayerGradients:
+def _of_weight(
+    module: nn.Module, weight: Tensor, inputs: Tensor, gradients: Tensor
+) -> LayerGradients:
     if isinstance(module, nn.Linear):
         n = len(inputs)
-        return LinearWeight((weight,), inputs.reshape(n, -1, inputs.shape[-1]), gradients.reshape(n, -1, gradients.shape[-1]))
+        return LinearWeight(
+            (weight,),
+            inputs.reshape(n, -1, inputs.shape[-1]),
+            gradients.reshape(n, -1, gradients.shape[-1]),
+        )
     if isinstance(module, nn.Embedding):
         n = len(inputs)
         flat = gradients.reshape(n, -1, gradients.shape[-1])
@@ -54,4 +72,6 @@ def _of_weight(module: nn.Module, weight: Tensor, inputs: Tensor, gradients: Ten
     padding = tuple(module._reversed_padding_repeated_twice)
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     stride, dilation = tuple(module.stride), tuple(module.dilation)
-    return ConvolutionWeight((weight,), inputs, gradients, stride, dilation, module.groups, padding, mode)
+    return ConvolutionWeight(
+        (weight,), inputs, gradients, stride, dilation, module.groups, padding, mode
+    )

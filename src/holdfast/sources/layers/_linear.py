@@ -6,8 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from holdfast.sources.layers._layer_gradients import LIMIT, LayerGradients, dots, largest, squares, weighted
-from holdfast.sources.layers._outer import explicit_norms, explicit_products, pairwise_products, pays_pairwise
+from holdfast.sources.layers._layer_gradients import (
+    LIMIT,
+    LayerGradients,
+    dots,
+    largest,
+    squares,
+    weighted,
+)
+from holdfast.sources.layers._outer import (
+    explicit_norms,
+    explicit_products,
+    pairwise_products,
+    pays_pairwise,
+)
 
 
 @final

@@ -18,14 +18,20 @@ def affine_gradients(module: nn.Module, inputs: Tensor, gradients: Tensor) -> li
     What left the layer is `weight * normalized + bias`, so a sample's gradient of the scale is its output gradient times its normalised input.
     """
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
-        shared = list(range(1, inputs.ndim - len(module.normalized_shape)))  # all but samples and the normalised shape
+        shared = list(
+            range(1, inputs.ndim - len(module.normalized_shape))
+        )  # all but samples and the normalised shape
     else:
         shared = list(range(2, inputs.ndim))  # all but samples and channels
     found: list[LayerGradients] = []
     for name in ("weight", "bias"):
         parameter = module._parameters.get(name)
         if parameter is not None and parameter.requires_grad and parameter.numel():
-            rows = gradients * _normalized(module, inputs).to(gradients) if name == "weight" else gradients
+            rows = (
+                gradients * _normalized(module, inputs).to(gradients)
+                if name == "weight"
+                else gradients
+            )
             found.append(Explicit((parameter,), rows.sum(shared) if shared else rows))
     return found
 
@@ -45,4 +51,6 @@ def _normalized(module: nn.Module, inputs: Tensor) -> Tensor:
     assert module.running_mean is not None
     assert module.running_var is not None
     shape = (-1, *[1] * (inputs.ndim - 2))
-    return (inputs - module.running_mean.view(shape)) * (module.running_var.view(shape) + module.eps).rsqrt()
+    return (inputs - module.running_mean.view(shape)) * (
+        module.running_var.view(shape) + module.eps
+    ).rsqrt()

@@ -28,14 +28,18 @@ def pairwise_products(patches: Tensor, gradients: Tensor) -> Tensor:
     r"""[n, n] :math:`\sum_{t, s} \langle u_{it}, u_{js} \rangle \langle \delta_{it}, \delta_{js} \rangle` of patches [n, T, p] and gradients [n, T, o]."""
     n, n_positions = patches.shape[:2]
     if n_positions == 1:
-        return products_between(patches[:, 0], patches[:, 0]) * products_between(gradients[:, 0], gradients[:, 0])
+        return products_between(patches[:, 0], patches[:, 0]) * products_between(
+            gradients[:, 0], gradients[:, 0]
+        )
     u, delta = patches.flatten(0, 1), gradients.flatten(0, 1)
     chunk = max(1, LIMIT // (n_positions * n_positions * n))
     blocks = []
     for at in range(0, n, chunk):
         rows = slice(at * n_positions, (at + chunk) * n_positions)
         products = (u[rows] @ u.T).mul_(delta[rows] @ delta.T)
-        blocks.append(products.view(-1, n_positions, n, n_positions).sum((1, 3), dtype=torch.float64))
+        blocks.append(
+            products.view(-1, n_positions, n, n_positions).sum((1, 3), dtype=torch.float64)
+        )
     return torch.cat(blocks)
 
 

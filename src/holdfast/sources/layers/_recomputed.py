@@ -37,7 +37,8 @@ class Recomputed(LayerGradients):
     def products(self) -> Tensor:
         rows = self._rows()
         return sum(
-            (products_between(flat, flat) for flat in rows), start=torch.zeros((), dtype=torch.float64, device=rows[0].device)
+            (products_between(flat, flat) for flat in rows),
+            start=torch.zeros((), dtype=torch.float64, device=rows[0].device),
         )
 
     def squared_norms(self) -> Tensor:
@@ -45,7 +46,9 @@ class Recomputed(LayerGradients):
 
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
         pairs = zip(self._rows(), vectors, strict=True)
-        return torch.stack([(flat @ vector.to(flat).flatten()).double() for flat, vector in pairs]).sum(0)
+        return torch.stack(
+            [(flat @ vector.to(flat).flatten()).double() for flat, vector in pairs]
+        ).sum(0)
 
     def combine(self, weights: Tensor) -> list[Tensor]:
         gradients = [weighted(gradient, weights) for gradient in self.gradients]
@@ -56,7 +59,11 @@ class Recomputed(LayerGradients):
 
     def keep(self, indices: Tensor) -> "Recomputed":
         arguments = map_tensors(lambda tensor: tensor[indices.to(tensor.device)], self.arguments)
-        return replace(self, arguments=arguments, gradients=tuple(gradient[indices] for gradient in self.gradients))
+        return replace(
+            self,
+            arguments=arguments,
+            gradients=tuple(gradient[indices] for gradient in self.gradients),
+        )
 
     def widened(self, scale: float) -> "Recomputed":
         def wide(tensor: Tensor) -> Tensor:
@@ -80,10 +87,15 @@ class Recomputed(LayerGradients):
         tensors = list(tensors_of(self.arguments))
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "There is a performance drop")  # where vmap loops by itself
+                warnings.filterwarnings(
+                    "ignore", "There is a performance drop"
+                )  # where vmap loops by itself
                 found = vmap(of_one)(tensors, self.gradients)
         except RuntimeError:  # not every operation works under vmap
-            each = [of_one([t[i] for t in tensors], tuple(g[i] for g in self.gradients)) for i in range(len(self.gradients[0]))]
+            each = [
+                of_one([t[i] for t in tensors], tuple(g[i] for g in self.gradients))
+                for i in range(len(self.gradients[0]))
+            ]
             found = tuple(torch.stack(list(column)) for column in zip(*each, strict=True))
         return [tensor.reshape(len(tensor), -1) for tensor in found]
 
@@ -96,7 +108,9 @@ class Recomputed(LayerGradients):
             found = list(tensors_of(functional_call(self.module, own, arguments[0], arguments[1])))
             return tuple(found[place] for place in self.outputs)
 
-        pull_back = vjp(run, tuple(parameter.detach().to(self.dtype) for parameter in self.parameters))[1]
+        pull_back = vjp(
+            run, tuple(parameter.detach().to(self.dtype) for parameter in self.parameters)
+        )[1]
         found: tuple[Tensor, ...] = pull_back(tuple(gradients))[0]
         return found
 

@@ -1,0 +1,114 @@
+"""Final accuracies beside the paper's, as words."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import final
+
+from holdfast.lab.records.views import AccuracyTable, PaperCell, TableRow
+from holdfast.lab.report._collection import Collection
+from holdfast.lab.report._outcome import Outcome, State, outcome, spread
+from holdfast.lab.report._words import percent
+from holdfast.lab.report.figures import accuracy_in_percent
+
+EMPTY = "—"
+"""What stands for an empty cell of the paper."""
+
+EMPTY_WORDS = "empty in the paper"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One method under one threat.
+
+    Args:
+        text: mean and interval, or what came instead.
+        seeds: how many of the seeds it is from; empty if all.
+        state: which of these it is.
+        is_best: whether no other mean of the line reads greater, once all of them are there.
+        paper: what the paper has, None where it has no such column.
+    """
+
+    text: str
+    seeds: str = ""
+    state: State
+    is_best: bool = False
+    paper: str | None = None
+
+    @property
+    def words(self) -> str:
+        """Text and seeds."""
+        return f"{self.text} ({self.seeds})" if self.seeds else self.text
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table of accuracies.
+
+    Args:
+        title: what it shows.
+        note: what one must know to read it.
+        columns: the methods, each with whether the paper has a column for it.
+        groups: a heading, perhaps empty, and the lines below it, each a label and its cells.
+    """
+
+    title: str
+    note: str
+    columns: tuple[tuple[str, bool], ...]
+    groups: tuple[tuple[str, tuple[tuple[str, tuple[Cell, ...]], ...]], ...]
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether the paper has any of it."""
+        return any(has_paper for _, has_paper in self.columns)
+
+
+def grid(view: AccuracyTable, found: Collection) -> Grid:
+    """The table of a view."""
+    n = len(view.columns)
+    lines = [(row.group, (row.label, _cells(row, n, found))) for row in view.rows]
+    return Grid(
+        title=view.title,
+        note=view.note,
+        columns=tuple(
+            (name, any(row.paper[i : i + 1] not in ((), (None,)) for row in view.rows))
+            for i, name in enumerate(view.columns)
+        ),
+        groups=tuple(
+            (group, tuple(line for _, line in some))
+            for group, some in groupby(lines, key=lambda pair: pair[0])
+        ),
+    )
+
+
+def _cells(row: TableRow, n: int, found: Collection) -> tuple[Cell, ...]:
+    """As many as there are columns; what a line leaves out was not run."""
+    results = [
+        outcome(found, row.runs[i] if i < len(row.runs) else (), accuracy_in_percent)
+        for i in range(n)
+    ]
+    ranks = [_rank(result) for result in results]
+    is_whole = all(result.n_ended == result.n_wanted > 0 for result in results)
+    best = max((rank for rank in ranks if rank is not None), default=None) if is_whole else None
+    return tuple(
+        Cell(
+            text=result.result(),
+            seeds=result.seeds,
+            state=result.state,
+            is_best=best is not None and ranks[i] == best,
+            paper=_paper(row.paper[i] if i < len(row.paper) else None),
+        )
+        for i, result in enumerate(results)
+    )
+
+
+def _rank(result: Outcome) -> float | None:
+    """The mean as it is read, so that what reads the same is equally good."""
+    return None if result.mean is None else float(percent(result.mean))
+
+
+def _paper(cell: PaperCell | None) -> str | None:
+    if cell is None:
+        return None
+    return EMPTY if cell.mean is None else spread(cell.mean, cell.interval, "{:.2f}".format)

@@ -1,0 +1,194 @@
+"""Short names for objects that are their own configuration, and their way into JSON and back.
+
+`krum(n_bad=2)` is the class named `krum` with these arguments; `mixing(n_bad=3) | geometric-median` hands the right side to the
+wrapper on its left.
+"""
+
+import ast
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import UnknownNameError
+
+T = TypeVar("T")
+
+_FORM = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+MOST_STAGES = 20
+"""A pipeline longer than this is a mistake, and would only exhaust the stack."""
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+class Registry(Generic[T]):
+    """The classes of one kind, by the short name each of them states as `name`.
+
+    Args:
+        kind: what a member is called in messages ("rule").
+        members: final dataclasses with a class attribute `name`.
+        inner: the field of wrappers that holds the object they wrap, where there are any.
+    """
+
+    def __init__(self, kind: str, members: Iterable[type[T]], *, inner: str = "") -> None:
+        self._kind = kind
+        self._inner = inner
+        self._classes: dict[str, type[T]] = {
+            str(vars(member)["name"]): member for member in members
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """All short names, in alphabetical order."""
+        return sorted(self._classes)
+
+    def __getitem__(self, name: str) -> type[T]:
+        """The class of this short name."""
+        if not isinstance(name, str) or name not in self._classes:
+            raise unknown_name(self._kind, self.names, name)
+        return self._classes[name]
+
+    def parse(self, text: str) -> T:
+        """The object that `text` names, such as `"mixing(n_bad=3) | geometric-median"`."""
+        if not isinstance(text, str):
+            raise ValueError(f"`{self._kind}` must be a name like 'krum(n_bad=2)', got {text!r}.")
+        stages = [self._stage(stage, text) for stage in text.split("|")]
+        if len(stages) > MOST_STAGES:
+            raise ValueError(
+                f"`{self._kind}` must have at most {MOST_STAGES} stages, got {len(stages)}."
+            )
+        data: dict[str, Any] | None = None
+        for name, arguments in reversed(stages):
+            data = (
+                {"name": name, **arguments}
+                if data is None
+                else {"name": name, **arguments, self._inner: data}
+            )
+        assert data is not None
+        return self.from_json(data)
+
+    def _stage(self, stage: str, text: str) -> tuple[str, dict[str, Any]]:
+        matched = _FORM.fullmatch(stage)
+        if matched is None:
+            raise ValueError(
+                f"`{self._kind}` must have the form 'name(argument=value) | name', got {text!r}."
+            )
+        self[matched.group(1)]  # an unknown name is the likelier mistake: say that first
+        name, values = parse_call(stage, self._kind)
+        for reserved in ("name", self._inner):
+            if reserved in values:
+                raise ValueError(
+                    f"`{name}` must be given its own arguments alone, got {reserved!r}; a rule is wrapped by '|'."
+                )
+        return name, values
+
+    def format(self, member: T) -> str:
+        """The text that :meth:`parse` turns into an equal object; arguments at their default are left out."""
+        self._check_member(member)
+        arguments, inner = [], ""
+        for field in _fields(member):
+            value = getattr(member, field.name)
+            if field.name == self._inner:
+                inner = f" | {self.format(value)}"
+            elif value != field.default:
+                arguments.append(f"{field.name}={value!r}")
+        listed = f"({', '.join(arguments)})" if arguments else ""
+        return f"{vars(type(member))['name']}{listed}{inner}"
+
+    def to_json(self, member: T) -> dict[str, Any]:
+        """A mapping of plain values: the short name and every field."""
+        self._check_member(member)
+        data: dict[str, Any] = {"name": vars(type(member))["name"]}
+        for field in _fields(member):
+            value = getattr(member, field.name)
+            data[field.name] = self.to_json(value) if field.name == self._inner else value
+        return data
+
+    def from_json(self, data: Mapping[str, Any]) -> T:
+        """The object that :meth:`to_json` described."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
+            raise ValueError(f"`{self._kind}` must be a mapping with a 'name', got {data!r}.")
+        member = self[data["name"]]
+        arguments = {key: value for key, value in data.items() if key != "name"}
+        self._check_arguments(data["name"], member, arguments)
+        if self._inner in arguments and isinstance(arguments[self._inner], Mapping):
+            arguments[self._inner] = self.from_json(arguments[self._inner])
+        return member(**arguments)
+
+    def _check_member(self, member: object) -> None:
+        if self._classes.get(str(vars(type(member)).get("name"))) is not type(member):
+            raise ValueError(
+                f"`{self._kind}` must be an object of a registered class, got {member!r}."
+            )
+
+    def _check_arguments(self, name: str, member: type[T], arguments: Mapping[str, Any]) -> None:
+        known = {field.name: field for field in _fields(member)}
+        listed = ", ".join(known) or "no arguments"
+        for key in arguments:
+            if key == self._inner and key not in known:
+                raise ValueError(
+                    f"`{name}` must stand last, because it wraps no other {self._kind}."
+                )
+            if key not in known:
+                raise ValueError(f"`{name}` must be given {listed}, got {key!r}.")
+        missing = [
+            key for key, field in known.items() if field.default is MISSING and key not in arguments
+        ]
+        if missing == [self._inner]:
+            raise ValueError(
+                f"`{name}` must be followed by the {self._kind} it wraps, as in '{name}(...) | mean'."
+            )
+        if missing:
+            raise ValueError(
+                f"`{name}` must be given {', '.join(missing)}, as in '{name}({missing[0]}=...)'."
+            )
+
+
+def unknown_name(kind: str, names: Iterable[str], got: object) -> UnknownNameError:
+    """The error for a `kind` that none of the names is, with the nearest of them."""
+    names = list(names)
+    close = difflib.get_close_matches(str(got).lower(), names, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return UnknownNameError(
+        f"`{kind}` must be one of {', '.join(names)}, got {_short(repr(got))}{hint}."
+    )
+
+
+def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a text such as `"krum(n_bad=2)"`, which stands for a `kind`."""
+    matched = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if matched is None:
+        raise ValueError(f"`{kind}` must have the form 'name(argument=value)', got {text!r}.")
+    name, arguments = matched.groups()
+    try:
+        return name, _arguments(arguments or "")
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise ValueError(
+            f"`{name}` must have arguments of the form name=value, got ({_short(str(arguments))}); values are numbers, 'texts', true, false and none."
+        ) from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _fields(member: object) -> tuple[Field[Any], ...]:
+    assert is_dataclass(member)
+    return fields(member)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """The values in `a=1, b=none`; numbers, strings, true, false and none."""
+    call = ast.parse(f"f({text})", mode="eval").body
+    if not isinstance(call, ast.Call) or call.args:
+        raise ValueError(text)
+    values: dict[str, Any] = {}
+    for word in call.keywords:
+        if word.arg is None or word.arg in values:
+            raise ValueError(text)
+        is_word = isinstance(word.value, ast.Name) and word.value.id in _WORDS
+        values[word.arg] = (
+            _WORDS[ast.unparse(word.value)] if is_word else ast.literal_eval(word.value)
+        )
+    return values

@@ -1,0 +1,438 @@
+"""Figures: what is drawn, what is said in its place, and how it gets onto the page."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from holdfast.lab.records import MeasurementRecord
+from holdfast.lab.records.views import (
+    CurvePanel,
+    Curves,
+    Line,
+    Measured,
+    MeasuredLine,
+    MeasuredPanel,
+    MeasuredPoint,
+    MeasuredValue,
+    Metric,
+    Pictures,
+    Point,
+    PointLine,
+    PointPanel,
+    Points,
+    RowPanel,
+    RowWeights,
+    Scatter,
+    ScatterPanel,
+    TimeSplit,
+    ValueRow,
+    ValueTable,
+    View,
+)
+from holdfast.lab.report import Collection, write_report
+from holdfast.lab.report._colors import PRINT
+from holdfast.lab.report._looks import FIXED, looks_of
+from holdfast.lab.report.figures import Chart, chart, export, inline
+from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trace
+from holdfast.lab.report.figures._metrics import QUANTITIES
+from holdfast.lab.report.figures._panel import Pens
+from holdfast.lab.report.figures._row_weights import FINE, HeatPanel
+from holdfast.lab.report.figures._step_times import REMARK, step_times
+from tests.lab.report.samples import (
+    HOSTILE,
+    collection,
+    everything,
+    measurement,
+    study,
+    summary,
+    views,
+)
+
+FIGURES = [view for view in views() if view.kind != "accuracy-table"]
+MISSING = "f" * 64
+
+
+def curve(*hashes: str, y: Metric = "accuracy") -> Curves:
+    return Curves(
+        title="C",
+        x="step",
+        y=y,
+        panels=(CurvePanel(title="", lines=(Line(label="SGD", runs=hashes),)),),
+    )
+
+
+def only_panel(drawn: Chart) -> LinePanel:
+    (panel,) = drawn.panels
+    assert isinstance(panel, LinePanel)
+    return panel
+
+
+def test_curves_are_means_in_a_band_from_least_to_greatest() -> None:
+    runs = [summary(accuracy, seed=i) for i, accuracy in enumerate((0.6, 0.8, 0.7))]
+    panel = only_panel(chart(curve(*(run.hash for run in runs)), collection(*runs)))
+    (piece,) = panel.traces[0].pieces
+    last = piece[-1]
+    assert (last.x, last.y, last.low, last.high) == pytest.approx((40, 70, 60, 80))
+    assert (last.at, last.says) == ("step 40", "70.0 (60.0 to 80.0)")
+
+
+def test_time_is_steps_times_the_time_of_a_step_without_evaluations() -> None:
+    run = summary()
+    view = Curves(title="C", x="seconds", y="accuracy", panels=curve(run.hash).panels)
+    (piece,) = only_panel(chart(view, collection(run))).traces[0].pieces
+    assert [spot.x for spot in piece] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+
+
+def test_gradients_of_the_same_work_take_the_same_time() -> None:
+    """One run was made while the machine was slow; another has another model, whose gradient is its own."""
+    usual, dear, slow, other = (
+        summary(seed=1),
+        summary(seed=2),
+        summary(seed=3),
+        summary(model="lenet"),
+    )
+    dear.content["seconds"] = usual.content["seconds"] | {"aggregation": 0.019}
+    slow.content["seconds"] = usual.content["seconds"] | {"gradient": 0.06}
+    other.content["seconds"] = {"gradient": 0.1}
+    runs = (usual, dear, slow, other)
+    lines = tuple(Line(label=str(i), runs=(run.hash,)) for i, run in enumerate(runs))
+    drawn = chart(
+        Curves(title="C", x="seconds", y="accuracy", panels=(CurvePanel(title="", lines=lines),)),
+        collection(*runs),
+    )
+    traces = only_panel(drawn).traces
+    assert [trace.pieces[0][-1].x for trace in traces] == pytest.approx([1.0, 1.6, 1.0, 4.0])
+    assert drawn.remarks == (REMARK,)
+    bars = chart(TimeSplit(title="T", lines=lines), collection(*runs))
+    (panel,) = bars.panels
+    assert [row[-1] for row in panel.table().rows] == ["25.0", "40.0", "25.0", "100.0"]
+    assert bars.remarks == (REMARK,)
+
+
+def test_other_devices_have_gradients_of_their_own() -> None:
+    here, there = summary(seed=1), summary(seed=2)
+    there.content["machine"] = {"device": "cuda"}
+    there.content["seconds"] = {"gradient": 0.001}
+    assert {key: parts["gradient"] for key, parts in step_times([here, there]).items()} == {
+        here.hash: 0.02,
+        there.hash: 0.001,
+    }
+
+
+def test_a_run_without_a_step_has_no_times() -> None:
+    odd, usual = summary(seed=1), summary(seed=2)
+    odd.content.update({"seconds": {}, "machine": None})
+    assert step_times([odd, usual]) == {odd.hash: {}, usual.hash: usual.content["seconds"]}
+
+
+def test_where_a_seed_diverged_each_run_is_drawn_and_crosses_end_the_lost() -> None:
+    runs = (
+        summary(0.8),
+        summary(0.2, seed=1, end="diverged", n_steps=25),
+        summary(seed=2, end="diverged", n_steps=5),
+    )
+    panel = only_panel(chart(curve(*(run.hash for run in runs)), collection(*runs)))
+    assert [len(piece) for piece in panel.traces[0].pieces] == [4, 2]
+    assert [(cross.x, cross.y, cross.says) for cross in panel.crosses] == [
+        (20, pytest.approx(10), "diverged at step 25"),
+        (5, None, "1 of 3 diverged, the first at step 5"),
+    ]
+
+
+def test_an_unfinished_run_is_drawn_only_where_none_has_ended() -> None:
+    done, going = summary(0.8), summary(0.1, seed=1, end=None, n_steps=20)
+    found = collection(done, going)
+    assert len(only_panel(chart(curve(done.hash, going.hash), found)).traces[0].pieces[0]) == 4
+    drawn = chart(curve(going.hash), found)
+    assert only_panel(drawn).traces[0].pieces[0][-1].says.endswith("(unfinished)")
+    assert drawn.remarks == ("Its run is unfinished.",)
+
+
+@pytest.mark.parametrize("key", QUANTITIES)
+def test_every_metric_can_be_drawn_or_is_missed(key: Metric) -> None:
+    run = summary()
+    run.content["evaluations"][-1]["attack_success"] = 0.5
+    for name in ("residual", "memory_norm", "bad_weight"):
+        run.content["series"][name] = [None, *([0.25] * 39)]
+    panel = only_panel(chart(curve(run.hash, y=key), collection(run)))
+    assert panel.traces[0].pieces[0]
+
+
+def test_points_are_means_with_possible_intervals_and_crosses_cut_their_line() -> None:
+    runs = [summary(value, seed=i) for i, value in enumerate((0.8, 0.9))]
+    lost = summary(seed=5, end="diverged", n_steps=5)
+    places = tuple(
+        Point(x=x, runs=hashes)
+        for x, hashes in (
+            (0.0, (runs[0].hash, runs[1].hash)),
+            (0.2, (lost.hash,)),
+            (0.4, (runs[0].hash,)),
+        )
+    )
+    view = Points(
+        title="P",
+        x_label="share",
+        y="accuracy",
+        panels=(PointPanel(title="", lines=(PointLine(label="a", points=places),)),),
+    )
+    panel = only_panel(chart(view, collection(*runs, lost)))
+    first, last = panel.traces[0].pieces
+    assert (first[0].y, first[0].low, first[0].high) == pytest.approx(
+        (85, 85 - 63.531, 100), abs=1e-3
+    )  # not 148.5 %
+    assert last[0].y == pytest.approx(80)
+    assert last[0].low is None
+    assert [(cross.x, cross.y, cross.says) for cross in panel.crosses] == [(0.2, None, "diverged")]
+
+
+def test_exponents_are_fitted_on_two_logarithmic_axes() -> None:
+    drawn = chart(views()[3], everything())
+    assert drawn.tables[0].rows == (("GmD", "1.50", "3"),)
+    assert only_panel(drawn).legend == {"GmD": "exponent 1.50"}
+
+
+def test_values_that_are_no_numbers_are_missing() -> None:
+    records = [
+        measurement({"i": i}, {"seconds": value})
+        for i, value in enumerate((1.0, "fast", None, True, float("nan")))
+    ]
+    line = MeasuredLine(
+        label="a",
+        points=tuple(
+            MeasuredPoint(x=i, measurement=some.hash, value="seconds")
+            for i, some in enumerate(records)
+        ),
+    )
+    panel = MeasuredPanel(title="", x_label="x", y_label="y", lines=(line,))
+    drawn = chart(Measured(title="M", panels=(panel,)), collection(*records))
+    assert len(only_panel(drawn).traces[0].pieces[0]) == 1
+    assert drawn.remarks == ("4 of its 5 values are not there yet.",)
+
+
+def test_far_points_do_not_squash_the_good_ones_and_are_counted() -> None:
+    drawn = chart(views()[4], everything())
+    assert drawn.remarks == (
+        "half: 1 bad point and the estimate of SGD lie outside of what is shown.",
+    )
+
+
+def test_rows_without_weights_are_told() -> None:
+    run = summary()
+    run.content["rows"]["weights"] = None
+    drawn = chart(
+        RowWeights(title="R", panels=(RowPanel(title="CmD", run=run.hash),)), collection(run)
+    )
+    assert (drawn.panels, drawn.remarks) == ((), ("CmD: this run has no weights of rows.",))
+
+
+def test_a_bad_row_that_was_believed_cannot_be_overlooked() -> None:
+    panel = HeatPanel(
+        title="",
+        steps=(1,),
+        weights=((1.0, 0.0),),
+        bad=(frozenset({0, 1}),),
+        rejected=(frozenset({1}),),
+    )
+    axes = Figure().add_subplot()
+    panel.draw(axes, Pens(looks_of([tuple(panel.labels)]), PRINT))
+    _, dots, frames = (image.get_array() for image in axes.images)
+    assert dots is not None
+    assert frames is not None
+    middle, edge = FINE // 2, FINE // 2 - 2
+    for row, cover in ((0, 1.0), (1, 0.0)):
+        assert tuple(dots[row * FINE + middle, middle]) == (*to_rgb(PRINT["bad-row"]), 1.0)
+        assert tuple(dots[row * FINE + edge, edge]) == (1.0, 1.0, 1.0, cover)
+    assert frames[0, 0, 3] == 0.0
+    assert tuple(frames[FINE, 0]) == (*to_rgb(PRINT["rejected-row"]), 1.0)
+    assert frames[FINE + middle, middle, 3] == 0.0
+
+
+def test_rows_tell_weights_when_good_and_when_bad() -> None:
+    run = summary()
+    drawn = chart(
+        RowWeights(title="R", panels=(RowPanel(title="GmD", run=run.hash),)), collection(run)
+    )
+    assert drawn.panels[0].table().rows[0] == ("0", "0.45", "0", "1", "1")
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        curve(MISSING),
+        Points(
+            title="P",
+            x_label="x",
+            y="loss",
+            panels=(
+                PointPanel(
+                    title="", lines=(PointLine(label="a", points=(Point(x=0, runs=(MISSING,)),)),)
+                ),
+            ),
+        ),
+        Measured(
+            title="M",
+            panels=(
+                MeasuredPanel(
+                    title="",
+                    x_label="x",
+                    y_label="y",
+                    lines=(
+                        MeasuredLine(
+                            label="a", points=(MeasuredPoint(x=1, measurement=MISSING, value="v"),)
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Scatter(title="S", panels=(ScatterPanel(title="", measurement=MISSING),)),
+        Pictures(title="I", measurement=MISSING),
+        RowWeights(title="R", panels=(RowPanel(title="", run=MISSING),)),
+        TimeSplit(title="T", lines=(Line(label="a", runs=(MISSING,)),)),
+    ],
+    ids=lambda view: view.kind,
+)
+def test_a_figure_without_its_runs_says_so_in_one_line(view: View) -> None:
+    drawn = chart(view, collection(summary()))
+    assert drawn.panels == ()
+    (remark,) = drawn.remarks
+    assert remark.startswith("Nothing to show yet: ")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        {"good": []},
+        {"good": [[1]], "bad": [], "estimates": {}},
+        {"columns": ["a"], "rows": [{"label": "b", "pictures": ["no image"]}]},
+    ],
+)
+def test_measurements_of_another_form_are_told(result: dict[str, object]) -> None:
+    record = measurement({"kind": "odd"}, result)
+    for view in (
+        Scatter(title="S", panels=(ScatterPanel(title="", measurement=record.hash),)),
+        Pictures(title="I", measurement=record.hash),
+    ):
+        drawn = chart(view, collection(record))
+        assert drawn.panels == ()
+        assert record.hash[:8] in drawn.remarks[0]
+
+
+@pytest.mark.parametrize("view", FIGURES, ids=lambda view: view.kind)
+def test_panels_on_the_page_have_the_page_s_colours_and_their_own_ids(view: View) -> None:
+    drawn = chart(view, everything())
+    looks = looks_of([tuple(drawn.labels)])
+    panels = inline(drawn, looks, "one") + inline(drawn, looks, "two")
+    ids = Counter(found for panel in panels for found in re.findall(r' id="([^"]+)"', panel.svg))
+    assert max(ids.values(), default=1) == 1
+    for panel in panels:
+        assert not re.search(r"(?:fill|stroke|color)[:=]\s*\"?(?:#|black|white|rgb)", panel.svg)
+        assert set(re.findall(r"(?:url\(|href=\")#([^)\"]+)", panel.svg)) <= set(ids)
+        assert set(re.findall(r'data-series="([^"]+)"', panel.svg)) <= {
+            look.key for look in looks.values()
+        }
+
+
+@pytest.mark.parametrize("view", FIGURES, ids=lambda view: view.kind)
+def test_places_lie_within_their_panel(view: View) -> None:
+    drawn = chart(view, everything())
+    for panel in inline(drawn, looks_of([tuple(drawn.labels)]), "p"):
+        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panel.svg)
+        assert box
+        for line in panel.places["lines"]:
+            for column, y, _ in line["points"]:
+                assert 0 <= panel.places["columns"][column][0] <= float(box[1])
+                assert 0 <= y <= float(box[2])
+
+
+@given(st.lists(st.lists(st.sampled_from([*"abcdefghijklmnop", *FIXED]), max_size=14), max_size=6))
+def test_no_two_labels_of_a_figure_look_alike(figures: list[list[str]]) -> None:
+    looks = looks_of(figures)
+    for labels in figures:
+        shown = [looks[label] for label in set(labels) if label not in FIXED]
+        assert len({look.key for look in shown}) == len(shown)
+        assert len({(look.color, look.marker, look.dashes) for look in shown}) == len(shown)
+
+
+def test_hostile_labels_are_drawn_as_they_are(tmp_path: Path) -> None:
+    run = summary()
+    view = Curves(
+        title=HOSTILE,
+        x="step",
+        y="accuracy",
+        panels=(CurvePanel(title=HOSTILE, lines=(Line(label=HOSTILE, runs=(run.hash,)),)),),
+    )
+    drawn = chart(view, collection(run))
+    (path,) = export(drawn, looks_of([tuple(drawn.labels)]), tmp_path / "hostile", ["svg"])
+    assert "<script" not in path.read_text()
+    assert "of $d_1$" in path.read_text()
+
+
+@pytest.mark.parametrize("n_lost", [1, 3, 16, 17, 40])
+def test_lines_are_above_any_number_of_crosses(n_lost: int) -> None:
+    there = Trace(
+        label="there",
+        pieces=((Spot(x=1.0, y=50.0, at="1", says="50"), Spot(x=2.0, y=60.0, at="2", says="60")),),
+    )
+    crosses = tuple(Cross(label="there", x=2.0, at="2", says="diverged") for _ in range(n_lost))
+    panel = LinePanel(title="", x_label="x", y_label="y", traces=(there,), crosses=crosses)
+    axes = Figure().add_subplot()
+    panel.draw(axes, Pens(looks_of([["there"]]), PRINT))
+    heights = [mark.y for mark in panel.marks(axes)]
+    low, high = axes.get_window_extent().get_points()[:, 1]
+    assert low < heights[2]
+    assert heights[2:] == sorted(set(heights[2:]))
+    assert heights[-1] < heights[0] < heights[1] < high
+
+
+def test_many_methods_with_long_names_fit(tmp_path: Path) -> None:
+    runs = [summary(0.5 + i / 40, seed=i) for i in range(14)]
+    lines = tuple(
+        Line(label=f"a method with quite a long name, number {i}", runs=(run.hash,))
+        for i, run in enumerate(runs)
+    )
+    view = TimeSplit(title="T", lines=lines)
+    page = write_report(collection(*runs, study(view)), tmp_path, formats=("png",))
+    assert (tmp_path / "figures" / "table-a.1-time-split.png").stat().st_size > 1000
+    assert "number 13" in page.read_text()
+
+
+def test_measured_values_stand_in_a_table_with_what_is_missing() -> None:
+    there = MeasuredValue(measurement="h", value="errors.mean")
+    cells = [
+        there,
+        MeasuredValue(measurement="h", value="none"),
+        MeasuredValue(measurement="h", value="word"),
+        MeasuredValue(text="1/2"),
+    ]
+    lost = [
+        MeasuredValue(measurement="gone", value="x"),
+        MeasuredValue(measurement="h", value="errors.mean.more"),
+        there,
+        there,
+    ]
+    view = ValueTable(
+        title="Values",
+        columns=("a", "b", "c", "d"),
+        rows=(ValueRow(label="one", cells=tuple(cells)), ValueRow(label="two", cells=tuple(lost))),
+    )
+    result = {"errors": {"mean": 0.25}, "none": None, "word": "finite"}
+    found = Collection(
+        runs={}, measurements={"h": MeasurementRecord({"result": result})}, studies=(), problems=()
+    )
+    shown = chart(view, found)
+    (table,) = shown.tables
+    assert table.rows == (
+        ("one", "0.25", "none", "finite", "1/2"),
+        ("two", "not measured", "not measured", "0.25", "0.25"),
+    )
+    assert shown.remarks == ("2 of its 7 values are not there yet.",)
+    empty = chart(view, Collection(runs={}, measurements={}, studies=(), problems=()))
+    assert not empty.tables
+    assert empty.remarks == ("Nothing to show yet: none of its 7 values is there.",)

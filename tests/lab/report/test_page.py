@@ -1,0 +1,244 @@
+"""The page in a browser."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Request
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, report: Path) -> Iterator[Open]:
+    """Opens the report; at the end, nothing may have gone wrong or over the network."""
+    address = (report / "index.html").as_uri()
+    contexts: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    def note_request(request: Request) -> None:
+        if request.url.split("#")[0] != address and not request.url.startswith("data:"):
+            wrong.append(request.url)
+
+    def open_it(width: int = 1280, scheme: str = "light", **more: object) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            **more,  # type: ignore[arg-type]
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", note_request)
+        page.goto(address)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def assert_no_sideways_scrolling(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("innerWidth")
+
+
+def assert_shown(page: Page, key: str, is_shown: bool) -> None:
+    """Whether the artists with this key are drawn in all panels of the curves."""
+    curves = page.locator("figure").filter(has_text="Over the steps").first
+    artists = curves.locator(f'.drawing [data-series="{key}"]')
+    assert artists.count() > 1
+    assert {
+        artists.nth(i).evaluate("node => getComputedStyle(node).display !== 'none'")
+        for i in range(artists.count())
+    } == {is_shown}
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280, 2200])
+def test_nothing_is_wider_than_the_screen(open_page: Open, width: int) -> None:
+    page = open_page(width)
+    page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    assert_no_sideways_scrolling(page)
+
+
+def test_check_boxes_hide_and_show_a_method(open_page: Open) -> None:
+    page = open_page()
+    box = (
+        page.locator("figure")
+        .filter(has_text="Over the steps")
+        .first.get_by_label("GmD", exact=True)
+    )
+    key = box.get_attribute("data-key")
+    assert key is not None
+    assert_shown(page, key, True)
+    box.uncheck()
+    assert_shown(page, key, False)
+    box.check()
+    assert_shown(page, key, True)
+
+
+def test_pointing_shows_what_is_nearest(open_page: Open) -> None:
+    page = open_page()
+    panel = page.locator(".panel").first
+    tip = panel.locator(".tip")
+    assert not tip.is_visible()
+    drawing = panel.locator(".drawing > svg")
+    box = drawing.bounding_box()
+    assert box
+    drawing.hover(position={"x": box["width"] - 8, "y": 12})
+    assert tip.inner_text() == "SGD\nstep 40: 90.5 (90.0 to 91.0)"
+    assert panel.locator(".dot").is_visible()
+    page.mouse.move(2, 2)
+    assert not tip.is_visible()
+
+
+def test_hidden_methods_are_not_pointed_at(open_page: Open) -> None:
+    page = open_page()
+    figure = page.locator("figure").first
+    figure.get_by_label("SGD", exact=True).uncheck()
+    drawing = figure.locator(".drawing > svg").first
+    box = drawing.bounding_box()
+    assert box
+    drawing.hover(position={"x": box["width"] - 8, "y": 12})
+    assert figure.locator(".tip").first.inner_text().startswith("GmD\n")
+
+
+def test_a_tap_shows_what_is_nearest(open_page: Open) -> None:
+    page = open_page(360, has_touch=True)
+    panel = page.locator(".panel").first
+    panel.locator(".drawing > svg").tap(position={"x": 200, "y": 100})
+    assert panel.locator(".tip").is_visible()
+    assert_no_sideways_scrolling(page)
+
+
+def test_arrow_keys_walk_along_and_between_lines(open_page: Open) -> None:
+    page = open_page()
+    panel, live = page.locator(".panel").first, page.locator("#live")
+    panel.focus()
+    said = []
+    for key in ("ArrowRight", "ArrowRight", "End", "ArrowDown", "ArrowLeft", "Home", "ArrowUp"):
+        page.keyboard.press(key)
+        said.append(live.inner_text().split(":")[0])
+    assert said == [
+        "SGD, step 10",
+        "SGD, step 20",
+        "SGD, step 40",
+        "GmD, step 40",
+        "GmD, step 30",
+        "GmD, step 10",
+        "SGD, step 10",
+    ]
+    page.keyboard.press("Escape")
+    assert not panel.locator(".tip").is_visible()
+
+
+def test_everything_can_be_reached_by_keyboard_and_shows_its_focus(open_page: Open) -> None:
+    page = open_page()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    page.locator(".panel").first.focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def colors(page: Page) -> list[str]:
+    """Of the ground, of letters, of a line, of letters in a drawing."""
+    return [
+        page.evaluate("getComputedStyle(document.body).backgroundColor"),
+        page.evaluate("getComputedStyle(document.body).color"),
+        page.locator('.drawing [data-series="0"] > path').first.evaluate(
+            "node => getComputedStyle(node).stroke"
+        ),
+        page.locator(".drawing text").first.evaluate("node => getComputedStyle(node).fill"),
+    ]
+
+
+def test_dark_is_dark_by_system_and_by_button(open_page: Open) -> None:
+    light, dark = open_page(scheme="light"), open_page(scheme="dark")
+    on_light, on_dark = colors(light), colors(dark)
+    assert all(one != other for one, other in zip(on_light, on_dark, strict=True))
+    light.get_by_role("button", name="Dark").click()
+    dark.get_by_role("button", name="Light").click()
+    assert (colors(light), colors(dark)) == (on_dark, on_light)
+    light.reload()
+    assert colors(light) == on_light
+
+
+def test_every_figure_has_its_data_in_a_real_table(open_page: Open) -> None:
+    page = open_page()
+    for figure in page.locator("figure").all():
+        if figure.locator(".panel").count():
+            figure.get_by_text("Data", exact=True).click()
+            tables = figure.locator("details table")
+            assert tables.count() == figure.locator(".panel").count()
+            assert tables.first.is_visible()
+            assert tables.first.locator("caption").inner_text()
+            assert tables.first.locator("tbody tr").count() > 0
+    assert_no_sideways_scrolling(page)
+    assert page.locator("th:not([scope])").count() == 0
+
+
+def test_headings_are_in_order_and_landmarks_are_there(open_page: Open) -> None:
+    page = open_page()
+    levels = [
+        int(tag[1])
+        for tag in page.evaluate(
+            "[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(node => node.tagName)"
+        )
+    ]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    for role in ("banner", "navigation", "main"):
+        assert page.get_by_role(role).count() == 1
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(node => node.id)")
+    assert len(ids) == len(set(ids))
+    targets = page.evaluate(
+        "[...document.querySelectorAll('nav a')].map(node => node.hash.slice(1))"
+    )
+    assert set(targets) <= set(ids)
+
+
+def test_the_command_is_copied(open_page: Open) -> None:
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    button = page.get_by_role("button", name="Copy").first
+    button.click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == "holdfast reproduce table-a"
+
+
+def test_images_are_sharp_and_named(open_page: Open) -> None:
+    images = open_page().locator(".pictures img")
+    assert [image.get_attribute("alt") for image in images.all()] == [
+        "a coat, clean",
+        "a coat, noise",
+    ]
+    assert images.first.evaluate(
+        "node => [node.naturalWidth, getComputedStyle(node).imageRendering]"
+    ) == [4, "pixelated"]
+
+
+def test_the_paper_s_empty_cell_has_words(open_page: Open) -> None:
+    cell = open_page().locator(".accuracies small.paper").filter(has_text="empty in the paper")
+    assert cell.locator('[aria-hidden="true"]').inner_text() == "—"
+
+
+def test_problems_and_readings_are_shown(open_page: Open) -> None:
+    page = open_page()
+    assert page.locator(".notice li").all_inner_texts() == ["a/b is unfinished."]
+    assert page.locator(".reading p").all_inner_texts() == [
+        "GmD stays where mean goes.",
+        "A second paragraph, 5\N{NO-BREAK SPACE}% longer.",
+    ]
+    assert page.locator(".reading strong").inner_text() == "stays"
+
+
+def test_print_shows_the_tables_without_the_controls(open_page: Open) -> None:
+    page = open_page(scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert not page.get_by_role("navigation").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator(".accuracies").first.is_visible()
