@@ -111,7 +111,7 @@ def test_moving_keeps_everything() -> None:
 def test_normalization_is_per_channel_and_keeps_the_dtype() -> None:
     data = data_set()
     pixels = torch.rand(7, 2, 4, 5, dtype=torch.float64)
-    normal = data.normalise(pixels)
+    normal = data.normalize(pixels)
     assert normal.dtype == torch.float64
     assert torch.allclose(normal[:, 0], (pixels[:, 0] - 0.5) / 0.5)
     assert torch.allclose(normal[:, 1], (pixels[:, 1] - 0.1) / 2.0)
@@ -119,7 +119,7 @@ def test_normalization_is_per_channel_and_keeps_the_dtype() -> None:
 
 def test_the_constants_normalize_the_slice() -> None:
     data = load("fashion-mnist-slice")
-    normal = data.normalise(data.train.scaled())
+    normal = data.normalize(data.train.scaled())
     assert abs(normal.mean().item()) < 0.01
     assert abs(normal.std().item() - 1) < 0.01
     assert data.n_classes == 10
@@ -132,7 +132,7 @@ def test_only_floating_images_with_the_same_channels_are_normalized(pixels: Any)
     with pytest.raises(
         ValueError, match=re.escape("`images` must be a floating tensor [b, 2, H, W], got ")
     ):
-        data_set().normalise(pixels)
+        data_set().normalize(pixels)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class DataSet:
         >>> len(data.train), len(data.test), data.shape, data.n_classes
         (6000, 2000, (1, 28, 28), 10)
         >>> pixels, labels = data.train.batch(torch.arange(64))
-        >>> data.normalise(pixels).shape
+        >>> data.normalize(pixels).shape
         torch.Size([64, 1, 28, 28])
     """
 
@@ -117,7 +117,7 @@ class DataSet:
         """Channels, height and width of one image."""
         return self.train.shape
 
-    def normalise(self, images: Tensor) -> Tensor:
+    def normalize(self, images: Tensor) -> Tensor:
         """`(images - mean) / deviation` per channel, for floating [b, C, H, W] in [0, 1]."""
         n_channels = self.shape[0]
         is_floating = isinstance(images, Tensor) and images.is_floating_point()

@@ -69,7 +69,7 @@ class DataDescription:
     title: str  # for display
     n_train: int
     n_test: int
-    licence: str  # the terms of use, as stated by its authors
+    license: str  # the terms of use, as stated by its authors
     homepage: str
     download_bytes: int  # from the official mirrors; 0 if it is bundled
     classes: tuple[str, ...]  # the names of the labels
@@ -123,7 +123,7 @@ _FASHION_MNIST = DataDescription(
     title="Fashion-MNIST",
     n_train=60_000,
     n_test=10_000,
-    licence="MIT",
+    license="MIT",
     homepage="https://github.com/zalandoresearch/fashion-mnist",
     download_bytes=30_878_645,
     classes=CLASSES,
@@ -167,7 +167,7 @@ _MNIST = DataDescription(
     title="MNIST",
     n_train=60_000,
     n_test=10_000,
-    licence="CC BY-SA 3.0",
+    license="CC BY-SA 3.0",
     homepage="http://yann.lecun.com/exdb/mnist/",
     download_bytes=11_594_722,
     classes=tuple("0123456789"),
@@ -194,7 +194,7 @@ _CIFAR_10 = DataDescription(
     title="CIFAR-10",
     n_train=50_000,
     n_test=10_000,
-    licence="none stated; its authors ask to be cited",
+    license="none stated; its authors ask to be cited",
     homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
     download_bytes=170_052_171,
     classes=(
