@@ -22,18 +22,17 @@ class Accumulated:
     """One row per ordinary `backward()`, for loops with their own forward pass and loss.
 
     Call it after each `backward()`. It moves `.grad` to the next row and clears `.grad`; every
-    `n_rows` calls it returns the rows, otherwise None. For rows of mean losses do not divide the
-    loss by the number of accumulation steps: a robust rule already returns an average of the rows.
+    `n_rows` calls it returns the rows, otherwise None. Do not divide a mean loss by the number of
+    accumulation steps: a robust rule already returns an average of the rows.
 
-    Every row starts with the same running statistics and other buffers; their values after the rows
-    are combined by the coordinate median when the rows are returned. Save checkpoints only then:
-    incomplete rows are not part of any state.
+    Every row starts with the same running statistics and other buffers; their values after the
+    rows are combined by the coordinate median when the rows are returned. Save checkpoints only
+    then: incomplete rows are not part of any state.
 
     The rows share one buffer [n_rows, d], which the following calls overwrite.
 
     Args:
-        model: the module whose gradients are collected; its parameters share one dtype and one
-            device.
+        model: any module whose parameters share one dtype and one device.
         n_rows: number of backward passes per step.
         scaler: a gradient scaler, if the losses are scaled (`scaler.scale(loss).backward()`): the
             rows are unscaled.
@@ -64,8 +63,7 @@ class Accumulated:
         self._scaler = check_scaler(scaler)
         self._rows: Tensor | None = None
         self._n_held = 0
-        self._buffers = Buffers(model)
-        self._has_begun = False
+        self._buffers: Buffers | None = None  # since the first forward pass of the step
         handle = model.register_forward_pre_hook(_BeginHook(self))
         weakref.finalize(self, handle.remove)
 
@@ -80,8 +78,8 @@ class Accumulated:
         write_row(self.layout, gradients, row)
         if self._scaler is not None:
             row.mul_(1.0 / loss_scale(self._scaler, row))
-        if not self._has_begun:  # no forward pass in training mode: no buffer has changed
-            self._begin()
+        if self._buffers is None:  # no forward pass in training mode: no buffer has changed
+            self._buffers = Buffers(self._model)
         self._buffers.end_row()
         for parameter in self.layout.parameters:
             parameter.grad = None
@@ -89,12 +87,8 @@ class Accumulated:
         if self._n_held:
             return None
         self._buffers.combine()
-        self._has_begun = False
+        self._buffers = None
         return self.layout.rows(self._rows)
-
-    def _begin(self) -> None:
-        self._buffers.begin()
-        self._has_begun = True
 
 
 class _BeginHook:
@@ -109,10 +103,10 @@ class _BeginHook:
 
     def __call__(self, model: nn.Module, _: Any) -> None:
         source = None if self._source is None else self._source()
-        if source is None or source._has_begun:
+        if source is None or source._buffers is not None:
             return
         if model.training and torch.is_grad_enabled():
-            source._begin()
+            source._buffers = Buffers(model)
 
     def __reduce__(self) -> tuple[type["_BeginHook"], tuple[None]]:
         return _BeginHook, (None,)

@@ -1,6 +1,6 @@
 """The loss of a batch: the batch's tensors, the call of model and loss, and checks of both.
 
-A batch is a tensor, or tensors in tuples, lists and mappings, with samples along the first dimension.
+A batch is a tensor, or tensors in tuples, lists and mappings; samples are the first dimension.
 """
 
 from collections import Counter
@@ -25,12 +25,7 @@ class Objective:
     """`loss_fn(model(inputs), targets)`, or `loss_fn(model(inputs))` without targets.
 
     The model receives a mapping of inputs as keywords, and a tuple or list as positional arguments.
-
-    Args:
-        model: the model.
-        loss_fn: the loss of a batch.
-        reduction: how the loss combines samples, "mean" or "sum"; by default the attribute
-            `reduction` of the loss if it has one, else "mean".
+    The loss combines samples by its `reduction`; by default `loss_fn.reduction` or else "mean".
     """
 
     def __init__(
@@ -89,16 +84,14 @@ def check_independent_samples(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm):
             mixes = module.training or module.running_mean is None
+        elif isinstance(module, _InstanceNorm):
+            mixes = module.training and module.track_running_stats
         else:
-            has_statistics = isinstance(module, _InstanceNorm) and module.track_running_stats
-            mixes = has_statistics and module.training
+            continue
         if mixes:
-            raise failure(
-                "model",
-                "keep samples independent (call eval() on the layer, or use GroupNorm or "
-                "MicroBatches)",
-                f"{type(module).__name__} {name!r}, which mixes samples",
-            )
+            requirement = "keep samples independent (use eval(), GroupNorm or MicroBatches)"
+            got = f"{type(module).__name__} {name!r}, which mixes samples"
+            raise failure("model", requirement, got)
 
 
 def check_differentiable(loss: Tensor) -> None:
@@ -114,11 +107,8 @@ def check_differentiable(loss: Tensor) -> None:
 
 def count_uses(loss: Tensor) -> Counter[int]:
     """How many operations in the graph of the loss use each leaf, by the id of the leaf."""
-    leaves = (
-        getattr(child, "variable", None)
-        for node in _graph_of(loss)
-        for child, _ in node.next_functions
-    )
+    children = (child for node in _graph_of(loss) for child, _ in node.next_functions)
+    leaves = (getattr(child, "variable", None) for child in children)
     return Counter(id(leaf) for leaf in leaves if leaf is not None)
 
 
@@ -193,12 +183,11 @@ def slices(batch: Any, n_rows: int) -> list[Any]:
 
 def picked(batch: Any, samples: int | slice | Tensor) -> Any:
     """Some of the samples, or one of them without the first dimension."""
-    return map_tensors(
-        lambda tensor: tensor[
-            samples.to(tensor.device) if isinstance(samples, Tensor) else samples
-        ],
-        batch,
-    )
+
+    def pick(tensor: Tensor) -> Tensor:
+        return tensor[samples.to(tensor.device) if isinstance(samples, Tensor) else samples]
+
+    return map_tensors(pick, batch)
 
 
 def first_line(error: Exception) -> str:

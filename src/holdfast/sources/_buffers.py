@@ -10,33 +10,25 @@ from holdfast.geometry import median, working_dtype
 
 
 class Buffers:
-    """Gives every row the same initial buffers, and combines the results by coordinate median.
+    """Gives every row the current buffers, and combines the results by coordinate median.
 
     An average would have breakdown point zero: one bad batch could move the running statistics of a
     BatchNorm layer anywhere. Integers take the lower median; flags are not restored or combined.
     Forward passes may change buffers in place or replace them.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._places: list[tuple[nn.Module, str]] = []
-        self._tensors: list[Tensor] = []
-        self._start: list[Tensor] = []
-        self._ends: dict[int, list[Tensor]] = {}
-        self._n_rows = 0
-
     @torch.no_grad()
-    def begin(self) -> None:
-        """Store the initial state of all rows."""
+    def __init__(self, model: nn.Module) -> None:
         self._places = [
             (module, name)
-            for module in self._model.modules()
+            for module in model.modules()
             for name, buffer in module._buffers.items()
             if buffer is not None and buffer.dtype != torch.bool
         ]
         self._tensors = [_current(*place) for place in self._places]
         self._start = [tensor.detach().clone() for tensor in self._tensors]
-        self._ends, self._n_rows = {}, 0
+        self._ends: dict[int, list[Tensor]] = {}
+        self._n_rows = 0
 
     @torch.no_grad()
     def end_row(self) -> None:
@@ -89,7 +81,6 @@ def without_side_effects(model: nn.Module) -> Iterator[None]:
     device = next(model.parameters()).device
     devices = [] if device.type == "cpu" else [device]
     buffers = Buffers(model)
-    buffers.begin()
     try:
         with torch.random.fork_rng(devices, device_type=device.type), torch.enable_grad():
             yield

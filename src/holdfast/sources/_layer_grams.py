@@ -27,6 +27,7 @@ from holdfast.sources._module_calls import (
     check_lengths,
     check_owners,
     recorded_calls,
+    refused,
 )
 from holdfast.sources._source import Source, check_same_parameters, write_row
 from holdfast.sources.layers import LayerGradients, Recomputed, gradients_of, is_known
@@ -36,29 +37,29 @@ from holdfast.sources.layers import LayerGradients, Recomputed, gradients_of, is
 class LayerGrams(Source):
     r"""One row per sample of the batch, without the matrix of rows, for rules in Gram space.
 
-    The rows are those of :class:`PerSample`, with the same scale: their mean is the ordinary
-    gradient. One forward and one backward pass, to the outputs of the layers only, give the inputs u
-    and output gradients :math:`\delta` of each layer. Inner products of the samples' gradients follow
-    layer by layer, for a linear layer as :math:`\langle u_i, u_j \rangle \langle \delta_i, \delta_j
-    \rangle`, and so do weighted sums, :math:`\sum_i w_i \delta_i u_i^T`. A step costs a few plain
-    steps. Memory: the activations, their gradients, and one small piece of one layer at a time.
+    The rows are those of :class:`PerSample`, at the cost of a few plain steps. One forward and one
+    backward pass, to the outputs of the layers only, give the inputs u and output gradients
+    :math:`\delta` of each layer. Inner products of the samples' gradients follow layer by layer,
+    for a linear layer as :math:`\langle u_i, u_j \rangle \langle \delta_i, \delta_j \rangle`, and
+    so do weighted sums, :math:`\sum_i w_i \delta_i u_i^T`. Memory: the activations, their
+    gradients, and one small piece of one layer at a time.
 
-    Linear, Conv1d to Conv3d, Embedding and the normalization layers have short forms. For the
-    parameters of any other module, that module is run again under `torch.func`. Refused by name:
-    layers that mix samples (BatchNorm in training mode), modules called twice, parameters that two
-    modules share or that are used outside their module, random modules without a short form, and
-    modules whose tensors do not have the samples along the first dimension. At the first batch of
-    every shape, the sum of the rows is compared with the ordinary gradient, and a second forward pass
-    with one more sample shows which tensors hold samples. A loss that compares samples with each
-    other (contrastive losses) has no per-sample gradients; this is not detected.
+    Linear, Conv1d to Conv3d, Embedding and the normalization layers have short forms; any other
+    module is run again under `torch.func`. Refused by name: layers that mix samples (BatchNorm in
+    training mode), modules called twice, parameters that two modules share or that are used outside
+    their module, random modules without a short form, and modules whose tensors do not have the
+    samples along the first dimension. At the first batch of every shape, the sum of the rows is
+    compared with the ordinary gradient, and a second forward pass with one more sample shows which
+    tensors hold samples. A loss that compares samples with each other (contrastive losses) has no
+    per-sample gradients; this is not detected.
 
     Use the rows before the batch or the parameters change: they are computed from these.
 
     Args:
         model: a module with layers as above; its parameters share one dtype and one device.
-        loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar, which must be a sum or
-            mean over samples, or the losses [n] of the samples (reduction="none"), whose mean is then
-            the loss.
+        loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar, which must be a sum
+            or mean over samples, or the losses [n] of the samples (reduction="none"), whose mean
+            is then the loss.
 
     Example:
         >>> from holdfast.aggregators import GeometricMedian
@@ -78,11 +79,9 @@ class LayerGrams(Source):
         check_same_parameters(self.model, self.layout)
         batch = detached((inputs, targets))
         n = batch_size(batch)
-        shapes = (
-            tuple(tensor.shape for tensor in tensors_of(batch)),
-            tuple(module.training for module in self.model.modules()),
-        )
-        is_new = shapes not in self._seen
+        shapes = tuple(tensor.shape for tensor in tensors_of(batch))
+        modes = tuple(module.training for module in self.model.modules())
+        is_new = (shapes, modes) not in self._seen
         with_one_more = calls_with_one_more(self._objective, batch, n) if is_new else None
         with torch.enable_grad(), recorded_calls(self.model) as calls:
             loss = self._objective(batch)
@@ -98,7 +97,7 @@ class LayerGrams(Source):
         rows = LayerRows(self._layers(total, calls, n), n, self.layout, batch)
         _check_reached(self.layout, n_uses, rows)
         if ordinary is not None and _check_sum(rows, ordinary, self.layout):
-            self._seen.add(shapes)
+            self._seen.add((shapes, modes))
         self.losses = loss.detach().reshape(-1)
         return rows
 
@@ -126,11 +125,11 @@ class LayerGrams(Source):
         edges = [edge for call in calls for edge in call.edges if edge is not None]
         with torch.autocast(total.device.type, enabled=False):
             found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
-        arrived = [[None if edge is None else next(found) for edge in call.edges] for call in calls]
         adopted = adopters(self.model, calls)
         dtype = self.layout.parameters[0].dtype
         layers: list[LayerGradients] = []
-        for call, gradients in zip(calls, arrived, strict=True):
+        for call in calls:
+            gradients = [None if edge is None else next(found) for edge in call.edges]
             reached = {i: g.to(dtype) for i, g in enumerate(gradients) if g is not None}
             if reached:
                 layers += _layers_of_call(call, reached, n, adopted)
@@ -141,16 +140,17 @@ def _layers_of_call(
     call: Call, gradients: dict[int, Tensor], n: int, adopted: dict[int, nn.Module]
 ) -> list[LayerGradients]:
     """Gradients of the parameters that a call owns, from those of its outputs, by their places."""
+    module = call.module
     if any(len(tensor) != n for tensor in (*tensors_of(call.arguments), *gradients.values())):
-        raise call.refused(NOT_FIRST)
-    module, dtype = call.module, gradients[min(gradients)].dtype
+        raise refused(call.name, module, NOT_FIRST)
+    dtype = gradients[min(gradients)].dtype
     arguments = map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, call.arguments)
     if is_known(module):
         return gradients_of(module, next(tensors_of(arguments)), gradients[0])
     if getattr(module, "scale_grad_by_freq", False):
-        raise call.refused("scales gradients by frequencies over the batch")
+        raise refused(call.name, module, "scales gradients by frequencies over the batch")
     if call.is_random:
-        raise call.refused("draws random numbers that a second run would not repeat")
+        raise refused(call.name, module, "draws random numbers, which a rerun would not repeat")
     own = {id(parameter) for parameter in module._parameters.values()}
     own |= {parameter for parameter, adopter in adopted.items() if adopter is module}
     named = {
@@ -158,17 +158,9 @@ def _layers_of_call(
         for name, parameter in module.named_parameters()
         if parameter.requires_grad and parameter.numel() and id(parameter) in own
     }
-    return [
-        Recomputed(
-            module=module,
-            names=tuple(named),
-            parameters=tuple(named.values()),
-            arguments=arguments,
-            gradients=tuple(gradients.values()),
-            outputs=tuple(gradients),
-            dtype=dtype,
-        )
-    ]
+    names, parameters = tuple(named), tuple(named.values())
+    outputs, arrived = tuple(gradients), tuple(gradients.values())
+    return [Recomputed(module, names, parameters, arguments, arrived, outputs, dtype)]
 
 
 def _check_reached(layout: Layout, n_uses: Counter[int], rows: LayerRows) -> None:
@@ -194,12 +186,8 @@ def _check_sum(rows: LayerRows, ordinary: Tensor, layout: Layout) -> bool:
     errors = [float(torch.linalg.vector_norm(piece)) for piece in layout.split(found - ordinary)]
     worst = max(range(len(errors)), key=lambda i: errors[i])
     if errors[worst] > tolerance * scale:
-        raise failure(
-            "model",
-            "have layers whose per-sample gradients add up to the ordinary gradient (or use "
-            "PerSample or MicroBatches)",
-            f"{layout.names[worst]!r}, where they do not",
-        )
+        requirement = "have per-sample gradients that add up to its gradient (or use PerSample)"
+        raise failure("model", requirement, f"{layout.names[worst]!r}, where they do not")
     # <g_i, sum of all g_j> two ways: catches inner products that are wrong while the sum is right.
     if float((products[:n, :n].sum(1) - products[:n, n]).abs().max()) > tolerance * scale**2:
         requirement = "have layers that compute each sample independently of the others"

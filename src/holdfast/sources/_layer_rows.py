@@ -21,6 +21,8 @@ class LayerRows(Rows):
     columns, need rows in memory.
     """
 
+    layout: Layout
+
     def __init__(
         self, layers: Sequence[LayerGradients], n: int, layout: Layout, batch: Any = None
     ) -> None:
@@ -37,12 +39,7 @@ class LayerRows(Rows):
 
     @property
     def sections(self) -> tuple[int, ...]:
-        return self._known_layout.sizes
-
-    @property
-    def _known_layout(self) -> Layout:
-        assert isinstance(self.layout, Layout)
-        return self.layout
+        return self.layout.sizes
 
     def reaches(self, parameter: Tensor) -> bool:
         """Whether the rows hold gradients of the parameter; otherwise they are zero."""
@@ -64,8 +61,8 @@ class LayerRows(Rows):
         self._check_unchanged()
         zeros = torch.zeros(self.n, device=self.device)
         with full_precision():
-            squares = sum((layer.squared_norms() for layer in self._layers), start=zeros)
-        squares = squares.cpu().double()
+            total = sum((layer.squared_norms() for layer in self._layers), start=zeros)
+        squares = total.cpu().double()
         # Far from the ends of float32's range no square was lost, whatever the ratio of the norms.
         usual = (squares > self.d * 1e-30) & (squares < 1e30)
         if not bool(usual.all()):
@@ -93,7 +90,7 @@ class LayerRows(Rows):
         return products - to_center[:, None] - to_center[None, :] + to_center[centre]
 
     def _products(self, layers: Iterable[LayerGradients], references: Tensor) -> Tensor:
-        n, size, layout = self.n, self.n + len(references), self._known_layout
+        n, size, layout = self.n, self.n + len(references), self.layout
         total = torch.zeros(size, size, dtype=torch.float64, device=self.device)
         ids = [id(parameter) for parameter in layout.parameters]
         pieces = [dict(zip(ids, layout.split(each), strict=True)) for each in references]
@@ -138,8 +135,8 @@ class LayerRows(Rows):
         self._check_unchanged()
         exact = exact and self._needs_float64(weights)
         out = torch.zeros(self.d, dtype=self.dtype, device=self.device)
-        layout = self._known_layout
-        places = dict(zip(map(id, layout.parameters), layout.split(out), strict=True))
+        parameters, pieces = self.layout.parameters, self.layout.split(out)
+        places = dict(zip(map(id, parameters), pieces, strict=True))
         weights = weights.to(self.device)
         with full_precision():
             for layer in self._layers:
@@ -153,4 +150,4 @@ class LayerRows(Rows):
         indices = indices.to(self.device)
         self._check_unchanged()
         layers = [layer.keep(indices) for layer in self._layers]
-        return LayerRows(layers, len(indices), self._known_layout, self._batch)
+        return LayerRows(layers, len(indices), self.layout, self._batch)

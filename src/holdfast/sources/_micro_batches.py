@@ -22,18 +22,18 @@ from holdfast.sources._source import DenseSource, check_same_parameters, loss_sc
 
 @final
 class MicroBatches(DenseSource):
-    r"""One row per slice of the batch: `n_rows` slices of consecutive samples, a backward pass each.
+    """One row per slice of the batch: `n_rows` slices of consecutive samples, one backward each.
 
-    Row i is the gradient of the loss of slice i, scaled so that the mean of all rows is the gradient
-    of `loss_fn(model(inputs), targets)`: with `reduction="mean"` the gradient of the mean loss of
-    the slice, with "sum" `n_rows` times that of its sum. Dropout and BatchNorm differ from a single
-    pass: every row has its own noise and its own batch statistics. Whatever the loss normalizes over
-    a batch, such as class weights, it normalizes over the slice.
+    Row i is the gradient of the loss of slice i, scaled so that the mean of all rows is the
+    gradient of `loss_fn(model(inputs), targets)`: with `reduction="mean"` the gradient of the mean
+    loss of the slice, with "sum" `n_rows` times that of its sum. Every row has its own dropout
+    noise and its own batch statistics; whatever the loss normalizes over a batch, such as class
+    weights, it normalizes over the slice.
 
-    Every row starts with the same running statistics and other buffers; their values after the rows
-    are combined by the coordinate median and count as one update. The loop costs about as much as
-    ordinary passes over the slices. One bad sample spoils its row; robust rules tolerate a minority
-    of bad *rows*.
+    Every row starts with the same running statistics and other buffers; their values after the
+    rows are combined by the coordinate median and count as one update. The loop costs about as much
+    as ordinary passes over the slices. One bad sample spoils its row; robust rules tolerate a
+    minority of bad *rows*.
 
     The rows share one buffer [n_rows, d], which the next call overwrites.
 
@@ -89,7 +89,6 @@ class MicroBatches(DenseSource):
         factor = self._objective.factor(len(rows)) * scale
         losses: list[Tensor] = []
         buffers = Buffers(self.model)
-        buffers.begin()
         try:
             with gradient_writer(self.layout) as write:
                 for part, row in zip(parts, rows, strict=True):

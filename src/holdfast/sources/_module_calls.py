@@ -28,34 +28,20 @@ NOT_FIRST = "does not have the samples along the first dimension"
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a module.
+    """One call of a module."""
 
-    Attributes:
-        name: the name of the module in the model.
-        module: the module.
-        arguments: positional arguments and keywords, detached.
-        versions: the versions of their tensors at the time of the call.
-        edges: where the gradients of the outputs arrive; None for outputs without a graph.
-        lengths: first dimensions of all tensors of arguments and outputs.
-        is_random: whether the call drew random numbers.
-    """
-
-    name: str
+    name: str  # of the module in the model
     module: nn.Module
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
-    versions: tuple[int, ...]
-    edges: tuple[GradientEdge | None, ...]
-    lengths: tuple[int, ...]
-    is_random: bool
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]  # positional and keywords, detached
+    versions: tuple[int, ...]  # of the tensors among the arguments, at the time of the call
+    edges: tuple[GradientEdge | None, ...]  # where gradients of the outputs arrive, if they do
+    lengths: tuple[int, ...]  # first dimensions of all tensors of arguments and outputs
+    is_random: bool  # whether the call drew random numbers
 
     def check_unchanged(self) -> None:
         """Check that no argument was changed in place after the call."""
         if self.versions != versions_of(self.arguments):
-            raise self.refused("has an input that is changed in place later")
-
-    def refused(self, why: str) -> ValueError:
-        """The error for a module without per-sample gradients."""
-        return refused(self.name, self.module, why)
+            raise refused(self.name, self.module, "has an input that is changed in place later")
 
 
 def refused(name: str, module: nn.Module, why: str) -> ValueError:
@@ -81,23 +67,17 @@ def recorded_calls(model: nn.Module) -> Iterator[list[Call]]:
     def leave(module: nn.Module, args: tuple[Any, ...], keywords: Any, output: Any) -> Any:
         # An in-place operation on a view would rewrite the history of its base; a copy has its own.
         # Mappings are left as they are, because map_tensors would turn subclasses into plain dicts.
-        if isinstance(output, (Tensor, tuple, list)) and _has_view(output):
+        has_views = any(tensor._is_view() for tensor in tensors_of(output))
+        if has_views and isinstance(output, (Tensor, tuple, list)):
             output = map_tensors(lambda t: t.clone() if t._is_view() else t, output)
         # Edges, not tensors: an edge stays valid if a later operation overwrites the output.
         found = tensors_of(output)
         edges = tuple(get_gradient_edge(t) if t.requires_grad else None for t in found)
-        arguments = (args, keywords)
-        calls.append(
-            Call(
-                name=owners[module],
-                module=module,
-                arguments=detached(arguments),
-                versions=versions_of(arguments),
-                edges=edges,
-                lengths=tuple(len(tensor) for tensor in tensors_of((arguments, output))),
-                is_random=not torch.equal(_random_state(module), before.pop(module)),
-            )
-        )
+        is_random = not torch.equal(_random_state(module), before.pop(module))
+        given = (args, keywords)
+        lengths = tuple(len(tensor) for tensor in tensors_of((given, output)))
+        name, versions = owners[module], versions_of(given)
+        calls.append(Call(name, module, detached(given), versions, edges, lengths, is_random))
         return output
 
     handles = [module.register_forward_pre_hook(enter) for module in owners]
@@ -107,10 +87,6 @@ def recorded_calls(model: nn.Module) -> Iterator[list[Call]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _has_view(output: Any) -> bool:
-    return any(tensor._is_view() for tensor in tensors_of(output))
 
 
 def _random_state(module: nn.Module) -> Tensor:
@@ -139,23 +115,19 @@ def calls_with_one_more(objective: Objective, batch: Any, n: int) -> list[Call]:
 
 
 def check_lengths(calls: Sequence[Call], others: Sequence[Call], n: int) -> None:
-    """Check that tensors of length n have it because there are n samples.
-
-    In `others`, the calls with one more sample, they must be longer by one.
-    """
+    """Check that tensors of length n are longer by one in `others`, with one more sample."""
     if [call.name for call in others] != [call.name for call in calls]:
         return  # the model chooses its modules at random
     for call, other in zip(calls, others, strict=True):
         pairs = zip(call.lengths, other.lengths, strict=True)
         if any(length == n != now - 1 for length, now in pairs):
-            raise call.refused(NOT_FIRST)
+            raise refused(call.name, call.module, NOT_FIRST)
 
 
 def check_owners(model: nn.Module, calls: Sequence[Call], n_uses: Counter[int]) -> None:
-    """Check that parameters and modules have the one use from which gradients are computed.
+    """Check that no module is called twice and no parameter is used by two modules.
 
-    No module is called twice, no two modules share a parameter, and the parameters of known layers
-    are used in their layer only (`n_uses` counts the operations that use each, by id).
+    `n_uses` counts the operations in the graph that use each parameter, by its id.
     """
     n_calls = Counter(id(call.module) for call in calls)
     owners: dict[int, tuple[str, str, nn.Module]] = {}
@@ -188,8 +160,8 @@ def adopters(model: nn.Module, calls: Sequence[Call]) -> dict[int, nn.Module]:
         if parameter is not None
     }
     adopted: dict[int, nn.Module] = {}
-    outer_first = sorted(calls, key=lambda call: call.name.count(".") + bool(call.name))
-    for call in outer_first:
+    # Outer modules first, so that inner ones overwrite them.
+    for call in sorted(calls, key=lambda call: call.name.count(".") + bool(call.name)):
         if not is_known(call.module):
             own = (id(parameter) for parameter in call.module.parameters())
             adopted |= {parameter: call.module for parameter in own if parameter in orphans}

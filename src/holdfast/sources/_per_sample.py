@@ -21,11 +21,10 @@ from holdfast.sources._source import DenseSource, check_same_parameters, row_buf
 class PerSample(DenseSource):
     r"""One row per sample of the batch, by `torch.func`.
 
-    Row i is the gradient of the loss of sample i, scaled so that the mean of all rows is the gradient
-    of `loss_fn(model(inputs), targets)`: :math:`\nabla \ell_i` with `reduction="mean"`, n times that
-    with "sum". Robust rules then tolerate a minority of bad *samples*. The loss is called on batches
-    of one sample, so whatever it normalizes over a batch (class weights, ignored labels) it
-    normalizes over that sample.
+    Row i is the gradient of the loss of sample i, scaled so that the mean of all rows is the
+    gradient of `loss_fn(model(inputs), targets)`: :math:`\nabla \ell_i` with `reduction="mean"`, n
+    times that with "sum". Robust rules then tolerate a minority of bad *samples*. Whatever the loss
+    normalizes over a batch (class weights, ignored labels) it normalizes over that sample.
 
     The rows [n, d] take the memory of n models. :class:`LayerGrams` gives Gram rules the same rows
     without the matrix. BatchNorm in training mode mixes samples and is refused; in evaluation mode
@@ -34,8 +33,7 @@ class PerSample(DenseSource):
     The rows share one buffer, which the next call overwrites.
 
     Args:
-        model: a module that works under `torch.func.vmap`; its parameters share one dtype and one
-            device.
+        model: a module that works under `torch.func.vmap`, with parameters of one dtype and device.
         loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar.
         reduction: "mean" or "sum", how the loss combines samples; by default `loss_fn.reduction`
             if it exists, else "mean".
@@ -79,13 +77,8 @@ class PerSample(DenseSource):
         """The gradient of a sample twice, and the tensors that its forward pass saves."""
         one = map_tensors(lambda tensor: tensor[0], batch)
         key = tuple(tensor.shape for tensor in tensors_of(one))
-        if key not in self._known_bytes:
-            gradient = self.layout.d * self.layout.parameters[0].element_size()
-            self._known_bytes[key] = 2 * gradient + self._saved_bytes(one)
-        return self._known_bytes[key]
-
-    def _saved_bytes(self, sample: Any) -> int:
-        """The bytes that autograd saves in a forward pass, parameters excluded."""
+        if key in self._known_bytes:
+            return self._known_bytes[key]
         saved: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -95,6 +88,9 @@ class PerSample(DenseSource):
 
         hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
         with without_side_effects(self.model), hooks:
-            self._objective.total(sample)
+            self._objective.total(one)
         own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
-        return sum(size for pointer, size in saved.items() if pointer not in own)
+        gradient = self.layout.d * self.layout.parameters[0].element_size()
+        activations = sum(size for pointer, size in saved.items() if pointer not in own)
+        self._known_bytes[key] = 2 * gradient + activations
+        return self._known_bytes[key]

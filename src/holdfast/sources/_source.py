@@ -67,7 +67,7 @@ class DenseSource(Source):
         self._scaler = check_scaler(scaler)
 
     def _all_at_once(self, batch: Any, rows: Tensor, *, chunk: int) -> DenseRows:
-        """Rows by `torch.func.vmap`, `chunk` at a time; the tensors of the batch are [n, b, ...]."""
+        """Rows by `torch.func.vmap`, `chunk` at a time; tensors of the batch are [n, b, ...]."""
         scale = loss_scale(self._scaler, rows)
         factor = self._objective.factor(len(rows)) * scale
         losses, medians = write_gradients(
@@ -89,10 +89,7 @@ class DenseSource(Source):
 
 
 class _Loss(nn.Module):
-    """The objective as a module.
-
-    `functional_call` then also replaces parameters that the loss function reads from the model.
-    """
+    """The objective as a module: `functional_call` then also serves losses that read parameters."""
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
@@ -115,17 +112,15 @@ def write_gradients(
     """Write the gradients of `factor` times the losses of the slices to `out` [n, d].
 
     The tensors of the batch are [n, b, ...]; `chunk` slices are computed at a time. Every slice has
-    its own noise (dropout) and its own buffers. Returns the losses [n], and the buffers that changed
-    with their medians over the slices.
+    its own noise (dropout) and its own buffers. Returns the losses [n], and the buffers that
+    changed with their medians over the slices.
     """
     whole = _Loss(objective)
     named = zip(layout.names, layout.parameters, strict=True)
     parameters = {PREFIX + name: parameter.detach() for name, parameter in named}
     buffers = whole.state()
 
-    def loss(
-        parameters: State, own: State, tensors: list[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, State]]:
+    def loss(parameters: State, own: State, tensors: list[Tensor]) -> tuple[Tensor, Any]:
         pieces = iter(tensors)
         part = map_tensors(lambda _: next(pieces), batch)
         found, left = functional_call(whole, (parameters, own), (part,))

@@ -17,12 +17,9 @@ from holdfast.sources.layers._linear import (
 )
 
 Numbers = tuple[int, ...]
-CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
-    1: conv1d_weight,
-    2: conv2d_weight,
-    3: conv3d_weight,
-}
+Function = Callable[..., Tensor]
+CONVOLVE: tuple[Function, ...] = (functional.conv1d, functional.conv2d, functional.conv3d)
+WEIGHT_GRADIENT: tuple[Function, ...] = (conv1d_weight, conv2d_weight, conv3d_weight)
 
 
 @final
@@ -82,7 +79,7 @@ class ConvolutionWeight(LayerGradients):
             yield gradients, self._patches(windows[at : at + n_together])
 
     def _windows(self) -> Iterator[Tensor]:
-        """[n, C, ...] for each offset in the kernel, the inputs it meets at all output positions."""
+        """[n, C, ...] for each offset in the kernel, the inputs it meets at all positions."""
         inputs = self._padded()
         for offsets in product(*map(range, self.parameters[0].shape[2:])):
             window = inputs
@@ -102,18 +99,17 @@ class ConvolutionWeight(LayerGradients):
 
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
         # <g_i, v> is the output of a convolution with weight v, times the output gradients.
-        convolve = CONVOLVE[len(self.stride)]
+        convolve = CONVOLVE[len(self.stride) - 1]
         outputs = convolve(self._padded(), vectors[0].to(self.inputs), **self._options)
         return dots(outputs, self.gradients)
 
     def combine(self, weights: Tensor) -> list[Tensor]:
         gradients, shape = weighted(self.gradients, weights), self.parameters[0].shape
-        weight_gradient = WEIGHT_GRADIENT[len(self.stride)]
+        weight_gradient = WEIGHT_GRADIENT[len(self.stride) - 1]
         return [weight_gradient(self._padded(), shape, gradients, **self._options)]
 
     def magnitudes(self) -> Tensor:
-        n_positions = self.gradients[0, 0].numel()
-        return largest(self.inputs) * largest(self.gradients) * n_positions
+        return largest(self.inputs) * largest(self.gradients) * self.gradients[0, 0].numel()
 
     def keep(self, indices: Tensor) -> "ConvolutionWeight":
         return replace(self, inputs=self.inputs[indices], gradients=self.gradients[indices])

@@ -33,13 +33,7 @@ def is_known(module: nn.Module) -> bool:
 
 
 def gradients_of(module: nn.Module, inputs: Tensor, gradients: Tensor) -> list[LayerGradients]:
-    """Gradients of a known layer's trainable parameters.
-
-    Args:
-        module: the layer.
-        inputs: [n, ...] its inputs.
-        gradients: [n, ...] gradients with respect to its outputs.
-    """
+    """Gradients of a known layer's parameters, from its inputs and output gradients [n, ...]."""
     found: list[LayerGradients] = []
     for name in ("weight", "bias"):
         parameter = module._parameters.get(name)

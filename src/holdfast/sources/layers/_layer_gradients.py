@@ -10,9 +10,9 @@ from torch import Tensor
 
 from holdfast.geometry import products_between
 
+# Entries of the largest intermediate matrix: large enough for fast products, small enough to stay
+# near the cache (16 MB in float32).
 LIMIT = 2**22
-"""Entries of the largest intermediate matrix: large enough for fast products, small enough to stay
-near the cache (16 MB in float32)."""
 
 
 class LayerGradients(ABC):

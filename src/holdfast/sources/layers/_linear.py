@@ -1,8 +1,8 @@
 r"""Weights of linear layers, and sums of outer products, which convolutions share.
 
 With T positions per sample (one for a plain linear layer) the gradient of sample i is the sum
-:math:`\sum_t \delta_{it} u_{it}^T` over its output gradients [o] and its input patches [p]. Two forms
-of the inner products between samples exist; the cheaper one depends on the sizes:
+:math:`\sum_t \delta_{it} u_{it}^T` over its output gradients [o] and its input patches [p].
+Inner products between samples have two forms; the sizes decide which is cheaper:
 
 - pairwise: products between all pairs of positions, without any gradient;
 - explicit: the samples' gradients, a chunk of columns at a time.
@@ -10,6 +10,7 @@ of the inner products between samples exist; the cheaper one depends on the size
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import final
 
 import torch
@@ -26,12 +27,10 @@ from holdfast.sources.layers._layer_gradients import (
     weighted,
 )
 
+# Rows of one product: few enough to skip most of one side of the diagonal, many enough for speed.
 BLOCK = 64
-"""Rows of one product: few enough to skip most of one side of the diagonal, many enough for speed."""
-
+# Output gradients [n, ..., o, T] and patches [n, ..., T, c], for c columns of the gradients.
 Chunks = Iterable[tuple[Tensor, Tensor]]
-"""Output gradients [n, ..., o, T] with patches [n, ..., T, c]: c columns of the samples' gradients
-each."""
 
 
 @final
@@ -109,20 +108,13 @@ def pairwise_products(patches: Tensor, gradients: Tensor) -> Tensor:
 
 def explicit_products(chunks: Chunks) -> Tensor:
     """[n, n] inner products of the samples' gradients."""
-    return _total(_symmetric_products(torch.matmul(*chunk).flatten(1)) for chunk in chunks)
+    found = (_symmetric_products(torch.matmul(*chunk).flatten(1)) for chunk in chunks)
+    return reduce(torch.add, found)
 
 
 def explicit_norms(chunks: Chunks) -> Tensor:
     """[n] squared norms of the samples' gradients."""
-    return _total(squares(torch.matmul(*chunk)) for chunk in chunks)
-
-
-def _total(tensors: Iterable[Tensor]) -> Tensor:
-    total: Tensor | None = None
-    for found in tensors:
-        total = found if total is None else total + found
-    assert total is not None
-    return total
+    return reduce(torch.add, (squares(torch.matmul(*chunk)) for chunk in chunks))
 
 
 def _symmetric_products(rows: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class Recomputed(LayerGradients):
 
 
 def _copied_state(module: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Copies of parameters and buffers, floating ones in `dtype`; a second run may write to them."""
+    """Copies of parameters and buffers, floating ones in `dtype`; the module may write to them."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {
         name: tensor.detach().to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
