@@ -32,8 +32,11 @@ class Layout:
         seen: dict[int, tuple[str, Tensor]] = {}
         for name, parameter in _named(parameters):
             if not isinstance(parameter, Tensor) or not isinstance(name, str):
-                got = f"{type(name).__name__}, {type(parameter).__name__}"
-                raise failure("parameters", "be a model or its parameters", got)
+                raise failure(
+                    "parameters",
+                    "be a model or its parameters",
+                    f"{type(name).__name__}, {type(parameter).__name__}",
+                )
             if parameter.requires_grad:
                 seen.setdefault(id(parameter), (name, parameter))
         if not sum(parameter.numel() for _, parameter in seen.values()):

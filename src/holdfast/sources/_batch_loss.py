@@ -32,8 +32,7 @@ class Objective:
         self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None
     ) -> None:
         if not callable(loss_fn):
-            requirement = "be a function of the model's output and the targets"
-            raise failure("loss_fn", requirement, type(loss_fn).__name__)
+            raise failure("loss_fn", "be a function of output and targets", type(loss_fn).__name__)
         own = getattr(loss_fn, "reduction", None)
         if own in ("mean", "sum") and reduction not in (None, own):
             raise failure("reduction", f"be that of the loss, {own!r}", repr(reduction))
