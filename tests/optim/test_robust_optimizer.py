@@ -396,7 +396,8 @@ def test_a_copy_after_a_scheduler_was_attached_steps_itself() -> None:
     optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), RobustStep(Mean()))
     lr_scheduler.StepLR(optimizer, 1)
     before = parameters_of(model)
-    optimizer.robust_step.generator = None  # type: ignore[assignment]  # torch's generators cannot be copied
+    # torch's generators cannot be copied.
+    optimizer.robust_step.generator = None  # type: ignore[assignment]
     twin, copied = copy.deepcopy((model, optimizer))
     copied.robust_step.generator = stream(0, "twin")
     copied.step(MicroBatches(twin, cross_entropy, n_rows=5)(*next(batches(1))))

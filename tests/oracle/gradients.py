@@ -11,7 +11,7 @@ from holdfast import Layout
 
 
 def ordinary(model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any) -> Tensor:
-    """[d] the gradient that `loss_fn(model(x), y).backward()` writes, in order of the parameters."""
+    """[d] the gradient that `loss_fn(model(x), y).backward()` writes, parameter by parameter."""
     twin = copy.deepcopy(model)
     twin.zero_grad()
     loss_fn(twin(x), y).backward()

@@ -1,5 +1,6 @@
 """Bad input is refused in one clear sentence, and a call that fails changes nothing."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -104,9 +105,8 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_one_sentence(message: str) -> None:
-    with pytest.raises(ValueError, match="") as caught:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         REFUSED[message]()
-    assert str(caught.value) == message
 
 
 def test_all_sources_refuse_alike() -> None:
