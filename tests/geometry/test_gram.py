@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import NonFiniteRowsError
-from holdfast.geometry import DenseRows
+from holdfast.geometry import DenseRows, length
 from tests.samples import common, gaussian
 
 
@@ -115,3 +115,16 @@ def test_rows_that_are_not_finite_are_left_out() -> None:
     rows[2] = float("nan")
     with pytest.raises(NonFiniteRowsError, match=r"got 4 of 6 with NaN or infinity"):
         DenseRows(rows).gram()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [1.0, 1e30, 1e-30, 1e-37])
+def test_the_length_of_vectors_of_any_size(dtype: torch.dtype, size: float) -> None:
+    assert length(torch.full((16,), size, dtype=dtype)) == pytest.approx(4 * size, rel=1e-5)
+
+
+def test_the_length_of_vectors_at_the_edges_of_their_range() -> None:
+    assert length(torch.full((4,), 1e200, dtype=torch.float64)) == pytest.approx(2e200)
+    assert length(torch.zeros(5)) == 0.0
+    assert length(torch.tensor([1.0, float("inf")])) == float("inf")
+    assert not length(torch.tensor([1.0, float("nan")])) < float("inf")

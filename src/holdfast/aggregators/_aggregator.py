@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from holdfast._typing import Score, TensorOrTensors
-from holdfast.aggregators._call_arguments import NOTHING
 from holdfast.checks import (
     check_enough_rows,
     check_finite_weight,
@@ -19,6 +18,13 @@ from holdfast.checks import (
     failure,
 )
 from holdfast.geometry import DenseRows, Outcome, Rows
+
+# What a call may bring beside the rows, as sets of argument names.
+NOTHING: frozenset[str] = frozenset()
+ROW_WEIGHTS = frozenset({"row_weights"})
+REFERENCE = frozenset({"reference"})
+SCORE = frozenset({"score"})
+GENERATOR = frozenset({"generator"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,3 +227,13 @@ def _spread(aggregate: Aggregate, used: Tensor, n: int) -> Aggregate:
         weights = torch.zeros(n, dtype=torch.float64)
         weights[used] = aggregate.weights
     return replace(aggregate, weights=weights, rejected=rejected)
+
+
+def one_hot(index: int, n: int) -> Tensor:
+    """[n] all weight on one row."""
+    return equal_weights(torch.tensor([index]), n)
+
+
+def equal_weights(indices: Tensor, n: int) -> Tensor:
+    """[n] equal weights on the rows at `indices`."""
+    return torch.zeros(n, dtype=torch.float64).index_fill_(0, indices, 1.0 / len(indices))

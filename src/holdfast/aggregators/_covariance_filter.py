@@ -4,9 +4,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count
 from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 

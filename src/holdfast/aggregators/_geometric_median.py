@@ -3,9 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Aggregate, Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Aggregate, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count, check_positive
 from holdfast.geometry import (
     DenseRows,

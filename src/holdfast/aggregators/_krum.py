@@ -3,9 +3,8 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._weights import one_hot
+from holdfast.aggregators._aggregator import Given, one_hot
+from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count
 from holdfast.geometry import Gram, Solution, least
 

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast._compile import WIDTH
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._weights import equal_weights
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given, equal_weights
 from holdfast.checks import check_count, check_finite_majority, failure
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Rows

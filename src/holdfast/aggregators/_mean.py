@@ -3,8 +3,7 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Aggregate, Aggregator, Given
 from holdfast.checks import check_finite_majority
 from holdfast.geometry import Rows
 

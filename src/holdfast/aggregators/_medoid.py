@@ -3,10 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._weights import one_hot
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given, one_hot
+from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import (
     FAR,
     Gram,

@@ -6,9 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._weights import equal_weights
+from holdfast.aggregators._aggregator import Given, equal_weights
+from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count, failure
 from holdfast.geometry import Gram, Solution
 

@@ -1,10 +1,9 @@
 from dataclasses import dataclass
 from typing import final
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import Given, equal_weights
+from holdfast.aggregators._families import GramAggregator
 from holdfast.aggregators._krum import krum_scores
-from holdfast.aggregators._weights import equal_weights
 from holdfast.checks import check_count, failure
 from holdfast.geometry import Gram, Solution
 

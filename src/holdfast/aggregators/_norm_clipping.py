@@ -4,8 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Aggregator, Given
-from holdfast.aggregators._call_arguments import NOTHING
+from holdfast.aggregators._aggregator import NOTHING, Aggregator, Given
 from holdfast.aggregators._wrapper import Wrapper, check_wrappable
 from holdfast.checks import check_count, check_one_of, check_positive
 from holdfast.geometry import Lengths

@@ -4,9 +4,8 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import NOTHING, ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import NOTHING, ROW_WEIGHTS, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count, check_one_of, check_share
 from holdfast.geometry import Lengths, Solution
 

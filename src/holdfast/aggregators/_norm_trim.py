@@ -2,9 +2,8 @@ from dataclasses import dataclass
 from math import floor
 from typing import final
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.aggregators._norm_filter import ROUNDING, tail
 from holdfast.checks import check_share
 from holdfast.geometry import Lengths, Solution

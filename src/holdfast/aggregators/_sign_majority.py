@@ -4,8 +4,8 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.aggregators._aggregator import ROW_WEIGHTS
+from holdfast.aggregators._families import CoordinateAggregator
 
 
 @final

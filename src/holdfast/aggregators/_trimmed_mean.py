@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.checks import check_count
 from holdfast.geometry import order_statistics
 

@@ -3,9 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import REFERENCE, ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import REFERENCE, ROW_WEIGHTS, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import Gram, Solution
 
 

@@ -6,9 +6,14 @@ import torch
 from torch import Tensor
 
 from holdfast._typing import Score
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._call_arguments import SCORE
-from holdfast.aggregators._weights import equal_weights, one_hot
+from holdfast.aggregators._aggregator import (
+    SCORE,
+    Aggregate,
+    Aggregator,
+    Given,
+    equal_weights,
+    one_hot,
+)
 from holdfast.checks import check_count, check_nonnegative, failure
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows

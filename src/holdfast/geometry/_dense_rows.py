@@ -10,9 +10,8 @@ from torch import Tensor
 from holdfast._typing import RowLayout, TensorOrTensors
 from holdfast.checks import check_rows, failure
 from holdfast.geometry import _kernels
-from holdfast.geometry._columns import walk
-from holdfast.geometry._gram import Gram
-from holdfast.geometry._lengths import CleanLengths, Lengths
+from holdfast.geometry._gram import CleanLengths, Gram, Lengths
+from holdfast.geometry._kernels import walk
 from holdfast.geometry._measure import are_tame, measure
 from holdfast.geometry._parts import CACHED, Parts
 from holdfast.geometry._rows import Rows

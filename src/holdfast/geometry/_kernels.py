@@ -6,7 +6,7 @@ are added in float64.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -75,3 +75,18 @@ def weighted_sum(matrix: Tensor, weights: Tensor, out: Tensor) -> None:
         torch.bmm(weights.expand(len(tiles), 1, -1), tiles, out=out[:whole].view(-1, 1, TILE))
     if rest.shape[1]:
         torch.mv(rest.T, weights, out=out[whole:])
+
+
+def walk(
+    chunks: Iterable[tuple[int, Tensor]], function: Callable[[Tensor], Tensor], out: Tensor
+) -> tuple[Tensor, bool]:
+    """Write `function` of each chunk [n, c] to its place in `out` [d]; and whether the sum over all entries is finite.
+
+    That an entry is not finite shows on the sum, which costs a fraction of any order statistic. One transfer to the host.
+    """
+    dtype = working_dtype(out.dtype)
+    checksum = torch.zeros((), dtype=dtype, device=out.device)
+    for start, chunk in chunks:
+        checksum += chunk.sum(dtype=dtype)
+        out[start : start + chunk.shape[1]] = function(chunk.to(dtype))
+    return out, bool(torch.isfinite(checksum))

@@ -6,10 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.geometry._columns import walk
-from holdfast.geometry._gram import Gram
-from holdfast.geometry._kernels import full_precision, working_dtype
-from holdfast.geometry._lengths import Lengths
+from holdfast.geometry._gram import Gram, Lengths
+from holdfast.geometry._kernels import full_precision, walk, working_dtype
 from holdfast.geometry._rows import Rows
 
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from holdfast._typing import RowLayout
 from holdfast.checks import failure
-from holdfast.geometry._gram import Gram
-from holdfast.geometry._lengths import Lengths
+from holdfast.geometry._gram import Gram, Lengths
 from holdfast.geometry._tiling import Tiling
 
 
