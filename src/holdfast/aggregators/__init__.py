@@ -1,6 +1,7 @@
 """Rules that turn rows [n, d], some of them bad, into one vector [d]."""
 
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._bucketing import Bucketing
 from holdfast.aggregators._bulyan import Bulyan
 from holdfast.aggregators._centered_clipping import CenteredClipping
@@ -32,6 +33,7 @@ from holdfast.registry import Registry
 __all__ = [
     "Aggregate",
     "Aggregator",
+    "BadRowLimit",
     "Bucketing",
     "Bulyan",
     "CenteredClipping",

@@ -1,4 +1,4 @@
-"""The two families of rules: those on inner products and those on columns."""
+"""The two families of rules: on inner products, and on single columns."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -14,34 +14,36 @@ from holdfast.geometry import Gram, Rows, Solution
 
 
 class GramAggregator(Aggregator):
-    """A rule that finds the weights of the rows from their Gram matrix.
+    """A rule that computes the weights of the rows from their Gram matrix.
 
-    One pass over the rows gives the n x n inner products, the rule works on these, and one more pass forms the sum. Whatever offers a
-    Gram matrix and sums of rows, also an estimate of the one and a part of the other, can be handed to such a rule as `Rows`.
+    One pass over the rows gives the n x n inner products, the rule works on these, and one more
+    pass forms the sum. Such a rule works on all `Rows`, because each has a Gram matrix and sums of
+    rows, exact or estimated.
     """
 
     reads_products = True
 
     @abstractmethod
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        """Weights for the kept rows of `gram`; `given` speaks of these rows alone.
+        """Weights for the kept rows of `gram`; `given` is restricted to these rows.
 
-        A rule that compares norms alone says `reads_products = False` and is given `Lengths`, which cost a lighter pass.
+        A rule that compares only norms sets `reads_products = False` and gets `Lengths` instead,
+        which cost a lighter pass.
         """
 
     def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
-        """The aggregate by a way that does not need the Gram matrix, where the rule has one and it is cheaper for these rows."""
+        """The aggregate without the Gram matrix, if the rule has a way that is cheaper here."""
         return None
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         found = self._without_gram(rows, given)
         if found is not None:
             return found
-        gram: Any = (
-            rows.gram(given.references, given.row_weights)
-            if self.reads_products
-            else rows.lengths()
-        )
+        gram: Any
+        if self.reads_products:
+            gram = rows.gram(given.references, given.row_weights)
+        else:
+            gram = rows.lengths()
         solution = self._solve(gram, given.for_rows(gram.kept))
         weights = torch.zeros(rows.n, dtype=torch.float64)
         weights[gram.kept] = solution.weights
@@ -66,8 +68,8 @@ class GramAggregator(Aggregator):
 class CoordinateAggregator(Aggregator):
     """A rule that applies one function of n numbers to every column, chunk by chunk.
 
-    If the walk over the columns shows that something is not finite, the rows are inspected, and the rule runs again without those
-    that are not.
+    If the pass over the columns meets values that are not finite, the rule runs again without the
+    rows that hold them.
     """
 
     reads_products = False
@@ -77,7 +79,7 @@ class CoordinateAggregator(Aggregator):
     def _column_function(
         self, n: int, n_lost: int, row_weights: Tensor | None
     ) -> Callable[[Tensor], Tensor]:
-        """The function from a chunk [n, c] to [c]; `n_lost` further rows were not finite and are gone."""
+        """A function from a chunk [n, c] to [c]; `n_lost` further rows were not finite."""
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         vector, is_clean = self._map(rows, rows.n_lost, given)
@@ -88,19 +90,15 @@ class CoordinateAggregator(Aggregator):
             rejected = ~finite
             if bool(rejected.any()):
                 kept = torch.nonzero(finite)[:, 0]
-                vector, _ = self._map(
-                    rows.keep(kept), rows.n_lost + rows.n - len(kept), given.for_rows(kept)
-                )
+                n_lost = rows.n_lost + rows.n - len(kept)
+                vector, _ = self._map(rows.keep(kept), n_lost, given.for_rows(kept))
         return Aggregate(vector, None, rejected)
 
     def _map(self, rows: Rows, n_lost: int, given: Given) -> tuple[Tensor, bool]:
         def make() -> Callable[[Tensor], Tensor]:
             return self._column_function(rows.n, n_lost, given.row_weights)
 
+        if given.row_weights is not None:  # a kernel would be compiled for these weights only
+            return rows.map_columns(make(), WIDTH)
         key = (self, rows.n, n_lost, rows.dtype, rows.device)
-        kernel = (
-            make()
-            if given.row_weights is not None
-            else column_kernel(key, make, repr(self), rows.n)
-        )
-        return rows.map_columns(kernel, WIDTH)
+        return rows.map_columns(column_kernel(key, make, str(self), rows.n), WIDTH)

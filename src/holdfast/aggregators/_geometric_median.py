@@ -22,15 +22,18 @@ from holdfast.geometry import (
 class GeometricMedian(GramAggregator):
     r"""The point with the least sum of distances to the rows (the paper's GmD), certified.
 
-    :math:`\arg\min_y \sum_i \eta_i \|g_i - y\|` with `row_weights` :math:`\eta_i`. `gap` in the result bounds how far the
-    objective is from its minimum, relative to the sum of the smaller half of the distances; the solver stops at `tolerance`.
-    Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the weight.
+    :math:`\arg\min_y \sum_i \eta_i \|g_i - y\|` with `row_weights` :math:`\eta_i`. The `gap` of the
+    result bounds how far the objective is from its minimum, relative to the sum of the smaller half
+    of the distances; the solver stops at `tolerance`. Resists any minority,
+    :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the
+    weight.
 
-    Reads the data twice (Gram matrix, weighted sum), whatever the accuracy. With many rows on a CPU it iterates on the rows
-    themselves as long as that is cheaper; the two ways agree to the tolerance.
+    Reads the data twice (Gram matrix, weighted sum), whatever the accuracy. With many rows on a CPU
+    it iterates on the rows themselves as long as that is cheaper; both ways agree to the tolerance.
 
-    Reference: the paper's Definition of the geometric median and equation 3; Vardi and Zhang, *The multivariate L1-median and
-    associated data depth* (PNAS 2000). Deviation: Newton steps safeguarded by Weiszfeld's, and a certificate.
+    Reference: the paper's Definition of the geometric median and equation 3; Vardi and Zhang, *The
+    multivariate L1-median and associated data depth* (PNAS 2000). Deviation: Newton steps
+    safeguarded by Weiszfeld's, and a certificate.
 
     Example:
         >>> GeometricMedian()(torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [9e9, 9e9]]))
@@ -41,15 +44,12 @@ class GeometricMedian(GramAggregator):
     max_steps: int = 100
 
     name = "geometric-median"
+    n_needed = 1
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
         check_positive("tolerance", self.tolerance)
         check_count("max_steps", self.max_steps, at_least=1)
-
-    @property
-    def n_needed(self) -> int:
-        return 1
 
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
@@ -64,11 +64,10 @@ class GeometricMedian(GramAggregator):
         if found is None:
             return None
         solution, vector = found
-        vector = vector if isinstance(rows, DenseRows) else rows.combine(solution.weights)
-        nothing = torch.zeros(rows.n, dtype=torch.bool)
-        return Aggregate(
-            vector, solution.weights, nothing, solution.outcome, solution.gap, solution.steps
-        )
+        weights = solution.weights
+        vector = vector if isinstance(rows, DenseRows) else rows.combine(weights)
+        none = torch.zeros(rows.n, dtype=torch.bool)
+        return Aggregate(vector, weights, none, solution.outcome, solution.gap, solution.steps)
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         return geometric_median(

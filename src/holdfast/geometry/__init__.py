@@ -1,4 +1,4 @@
-"""Rows of gradients as points in space: inner products, distances, order statistics, and solvers that need nothing else."""
+"""Rows of gradients as points in space: inner products, distances, order statistics, solvers."""
 
 from holdfast.geometry._central import (
     FAR,
