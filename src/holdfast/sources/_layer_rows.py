@@ -89,8 +89,8 @@ class LayerRows(Rows):
         self._check_unchanged()
         return self._products(self._layers, references)
 
-    def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor:
-        """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64; c is row `centre`, or zero.
+    def exact_products(self, references: Tensor, *, center: int | None, scale: float) -> Tensor:
+        """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64; c is row `center`, or zero.
 
         Only inner products about the origin can be formed layer by layer. Those about a row follow from them, with float64's digits.
         """
@@ -98,10 +98,10 @@ class LayerRows(Rows):
             wide = (layer.widened(scale) for layer in self._layers)  # one layer at a time
             self._exact = references, scale, self._products(wide, references.double() * scale)
         products = self._exact[2]
-        if centre is None:
+        if center is None:
             return products
-        to_centre = products[:, centre]
-        return products - to_centre[:, None] - to_centre[None, :] + to_centre[centre]
+        to_center = products[:, center]
+        return products - to_center[:, None] - to_center[None, :] + to_center[center]
 
     def _products(self, layers: Iterable[LayerGradients], references: Tensor) -> Tensor:
         n, layout = self.n, self._known_layout
