@@ -168,8 +168,8 @@ def check_generator(generator: object) -> None:
 def check_mask(mask: object, n: int, *, of: str = "row") -> None:
     """Check for a bool tensor [n]; `of` names in the message what each entry stands for."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (n,):
-        is_tensor = isinstance(mask, Tensor)
-        got = f"{mask.dtype} {list(mask.shape)}" if is_tensor else type(mask).__name__
+        shape = f" {list(mask.shape)}" if isinstance(mask, Tensor) else ""
+        got = f"{_kind_of(mask)}{shape}"
         raise failure("mask", f"be a bool tensor [{n}], one entry per {of}", got)
 
 

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import ClassVar
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -136,11 +136,9 @@ class Aggregator(ABC):
 
     def __str__(self) -> str:
         """The class with the arguments that are not at their default, for messages."""
-        shown = [
-            f"{field.name}={getattr(self, field.name)}"
-            for field in (fields(self) if is_dataclass(self) else ())
-            if getattr(self, field.name) != field.default
-        ]
+        known: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        values = [(field, getattr(self, field.name)) for field in known]
+        shown = [f"{field.name}={value}" for field, value in values if value != field.default]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __call__(

@@ -81,12 +81,11 @@ class TileSelector(Selector):
         if self.fraction is not None:
             check_fraction("fraction", self.fraction)
         check_flag("capped", self.capped)
-        if isinstance(self.tile, str):
-            if self.tile != "parameter":
-                kinds = "be a number of columns, 'parameter' or None"
-                raise failure("tile", kinds, repr(self.tile))
-        elif self.tile is not None:
-            check_count("tile", self.tile, at_least=1)
+        tile: object = self.tile
+        if isinstance(tile, str) and tile != "parameter":
+            raise failure("tile", "be a number of columns, 'parameter' or None", repr(tile))
+        if tile is not None and tile != "parameter":
+            check_count("tile", tile, at_least=1)
 
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
         if self.tile == "parameter":
