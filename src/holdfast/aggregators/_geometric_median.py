@@ -55,11 +55,11 @@ class GeometricMedian(GramAggregator):
         return (n - 1) // 2
 
     def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
-        points = rows.points
-        if points is None or not pays_to_stream(points):
+        streamable = rows.streamable
+        if streamable is None or not pays_to_stream(streamable):
             return None
         found = streaming_geometric_median(
-            points, row_weights=given.row_weights, tolerance=self.tolerance
+            streamable, row_weights=given.row_weights, tolerance=self.tolerance
         )
         if found is None:
             return None

@@ -181,7 +181,7 @@ class DenseRows(Rows):
         return DenseRows(self._parts.columns(block))
 
     @property
-    def points(self) -> "DenseRows":
+    def streamable(self) -> "DenseRows":
         return self
 
     @property

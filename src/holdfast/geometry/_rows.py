@@ -84,7 +84,7 @@ class Rows(ABC):
         raise self._unreadable_by("column")
 
     @property
-    def points(self) -> StreamableRows | None:
+    def streamable(self) -> StreamableRows | None:
         """Rows in memory with the same differences as these, if there are any.
 
         They serve everything that does not depend on the origin.

@@ -57,7 +57,7 @@ class SketchedRows(Rows):
         return points if self._kept.equal(torch.arange(points.n)) else points.keep(self._kept)
 
     @property
-    def points(self) -> DenseRows | None:
+    def streamable(self) -> DenseRows | None:
         return self._points if self.n >= MANY_ROWS else None
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
