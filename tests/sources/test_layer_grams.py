@@ -34,16 +34,16 @@ def test_inner_products_are_those_of_the_explicit_rows() -> None:
         with named(case):
             rows, explicit = rows_of(case)
             references = torch.randn(2, rows.d)
-            expected = explicit.exact_products(references, centre=None, scale=1.0)
+            expected = explicit.exact_products(references, center=None, scale=1.0)
             torch.testing.assert_close(
                 rows.products(references),
                 expected,
                 rtol=1e-4,
                 atol=1e-5 * float(expected.abs().max()),
             )
-            for centre in (None, 2):
-                found = rows.exact_products(references, centre=centre, scale=0.5)
-                expected = explicit.exact_products(references, centre=centre, scale=0.5)
+            for center in (None, 2):
+                found = rows.exact_products(references, center=center, scale=0.5)
+                expected = explicit.exact_products(references, center=center, scale=0.5)
                 torch.testing.assert_close(
                     found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
                 )
@@ -158,8 +158,8 @@ def test_a_bad_sample_is_survived(value: float) -> None:
     result = GeometricMedian().aggregate(LayerGrams(model, nn.MSELoss())(x, y))
     honest = torch.arange(9) != 2
     others = by_loop(model, nn.MSELoss(), x[honest], y[honest], 8)
-    centre, spread = others.mean(0), (others - others.mean(0)).norm(dim=1).max()
-    assert float((result.vector - centre).norm()) < 2 * float(spread)
+    center, spread = others.mean(0), (others - others.mean(0)).norm(dim=1).max()
+    assert float((result.vector - center).norm()) < 2 * float(spread)
     assert result.weights is not None
     if value != -1e18:
         assert float(result.weights[2]) < 1e-6

@@ -74,20 +74,20 @@ class LayerRows(Rows):
         self._check_unchanged()
         return self._products(self._layers, references)
 
-    def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor:
+    def exact_products(self, references: Tensor, *, center: int | None, scale: float) -> Tensor:
         """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64.
 
-        The center c is row `centre`, or zero. Layers give inner products about the origin only;
+        The center c is row `center`, or zero. Layers give inner products about the origin only;
         those about a row follow from them with the digits of float64.
         """
         if self._exact is None or self._exact[0] is not references or self._exact[1] != scale:
             wide = (layer.widened(scale) for layer in self._layers)  # one layer at a time
             self._exact = references, scale, self._products(wide, references.double() * scale)
         products = self._exact[2]
-        if centre is None:
+        if center is None:
             return products
-        to_center = products[:, centre]
-        return products - to_center[:, None] - to_center[None, :] + to_center[centre]
+        to_center = products[:, center]
+        return products - to_center[:, None] - to_center[None, :] + to_center[center]
 
     def _products(self, layers: Iterable[LayerGradients], references: Tensor) -> Tensor:
         n, size, layout = self.n, self.n + len(references), self.layout
