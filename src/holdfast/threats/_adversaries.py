@@ -21,16 +21,13 @@ class Adversaries:
     """Which rows or samples are bad: a share or a number of them.
 
     A share of n is rounded to the nearest integer, halves up: 0.4 of 32 (12.8) is 13, 0.29 of 50
-    (14.5) is 15. A value within 1e-9 of a half is a half, because a product such as 0.29 * 50 is
-    slightly below it in floating point.
+    (14.5) is 15.
 
     Args:
         bad_fraction: the share, in [0, 1].
         n_bad: the number, instead of the share.
-        redrawn: whether identities are drawn again at every step (the paper's dynamic attackers) or
+        redrawn: whether identities are drawn again at every step, as in the paper's experiments, or
             stay as first drawn.
-
-    Reference: the paper's experiments, where a share of the rows is redrawn at each step.
 
     Example:
         >>> adversaries = Adversaries(bad_fraction=0.4)
@@ -61,6 +58,7 @@ class Adversaries:
         check_count("n", n, at_least=1)
         if self.n_bad is None:
             assert self.bad_fraction is not None
+            # A product such as 0.29 * 50 is slightly below the half that it stands for.
             return math.floor(self.bad_fraction * n + 0.5 + 1e-9)
         if self.n_bad > n:
             raise failure("n_bad", f"be at most {n}, the number there is", self.n_bad)

@@ -103,7 +103,7 @@ class Attack(ABC):
     """The quantity that the attack changes, in one sentence."""
 
     looks_at_honest: ClassVar[bool] = False
-    """Whether bad rows are made from honest rows, so that at least one is needed."""
+    """Whether bad rows are made from honest rows; then one is needed."""
 
     takes_state: ClassVar[bool] = False
     """Whether the attackers carry a state from step to step."""

@@ -17,15 +17,11 @@ class Blur(Corruption):
     r"""Images out of focus: each channel smoothed by a Gaussian.
 
     Convolution with the normalized kernel :math:`\exp(-(a^2 + b^2) / 2\sigma^2)`, one axis after
-    the other; at the edges the image is mirrored (without repeating the edge). The kernel ends at
-    :math:`3\sigma`, or where the image is too small to be mirrored that far. The default of 5
-    pixels turns an image of 28 by 28 into one soft spot.
+    the other, where :math:`\sigma` is `sigma` pixels. At the edges the image is mirrored (without
+    repeating the edge). The kernel ends at :math:`3\sigma`, or where the image is too small to be
+    mirrored that far. The default of 5 turns an image of 28 by 28 pixels into one soft spot.
 
-    Args:
-        sigma: standard deviation of the Gaussian in pixels.
-
-    Reference: feature corruption by Gaussian blur in the paper's experiments, which do not state
-    its width.
+    Reference: feature corruption by blur in the paper's experiments, which do not state its width.
 
     Example:
         >>> images = torch.zeros(1, 1, 9, 9)

@@ -25,16 +25,15 @@ class BoundedDistance(Attack):
     - "sum": :math:`\sum_i \|\mu - \gamma p - g_i\|^2 \le \max_i \sum_j \|g_i - g_j\|^2`, where the
       :math:`v_i` cancel in both sums and leave :math:`\gamma = \max_i \|v_i\| \,/\, \|p\|`.
 
-    In both, :math:`\gamma = 0` where p is zero.
+    Where p is zero, so is :math:`\gamma`.
 
     Args:
         bound: "max" (Min-Max) or "sum" (Min-Sum).
-        direction: p is :math:`\mu / \|\mu\|` ("unit"), the signs of :math:`\mu` ("sign") or the
-            standard deviations of the columns ("std").
+        direction: p is the unit vector :math:`\mu / \|\mu\|` ("unit"), the signs of :math:`\mu`
+            ("sign") or the standard deviations of the columns ("std").
 
-    Reference: Shejwalkar and Houmansadr, *Manipulating the Byzantine: Optimizing Model Poisoning
-    Attacks and Defenses for Federated Learning* (NDSS 2021), "Min-Max" and "Min-Sum". Deviation:
-    the exact optimum instead of a search.
+    Reference: Shejwalkar and Houmansadr, *Manipulating the Byzantine* (NDSS 2021), "Min-Max" and
+    "Min-Sum". Deviation: the exact optimum instead of a search.
 
     Example:
         >>> rows, mask = torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([False, False, True])
@@ -60,8 +59,8 @@ class BoundedDistance(Attack):
             p = of_length_one(context.mean)
         else:
             p = context.mean.sign() if self.direction == "sign" else context.spread
-        deviations = context.honest - context.mean
-        gamma = _within_max(deviations, p) if self.bound == "max" else _within_sum(deviations, p)
+        largest_step = _within_max if self.bound == "max" else _within_sum
+        gamma = largest_step(context.honest - context.mean, p)
         return (context.mean - gamma * p) * context.unit
 
 

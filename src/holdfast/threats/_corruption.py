@@ -1,5 +1,5 @@
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -66,12 +66,9 @@ def check_images(images: object) -> None:
         raise failure("images", "have shape [N, C, H, W], none of it zero", tuple(images.shape))
 
 
-def check_labels(labels: object, n: int) -> None:
+def check_labels(labels: Any, n: int) -> None:
     """Check for one class per image."""
-    if not isinstance(labels, Tensor):
-        got = type(labels).__name__
-    elif labels.dtype == torch.int64 and labels.shape == (n,):
-        return
-    else:
-        got = f"{labels.dtype} {list(labels.shape)}"
-    raise failure("labels", f"be an int64 tensor [{n}], one class per image", got)
+    is_tensor = isinstance(labels, Tensor)
+    if not is_tensor or labels.dtype != torch.int64 or labels.shape != (n,):
+        got = f"{labels.dtype} {list(labels.shape)}" if is_tensor else type(labels).__name__
+        raise failure("labels", f"be an int64 tensor [{n}], one class per image", got)

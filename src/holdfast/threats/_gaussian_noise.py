@@ -16,8 +16,7 @@ class GaussianNoise(Corruption):
     :math:`x + \sigma \epsilon`, where :math:`\sigma` is `deviation`. The result is *not* clamped to
     [0, 1]: the default is noise of variance 100, which hides the image completely.
 
-    Reference: the additive feature corruption N(0, 100) of the paper's experiments, which is a
-    deviation of 10.
+    Reference: the additive feature corruption N(0, 100) of the paper's experiments.
 
     Example:
         >>> images, labels = torch.zeros(2, 1, 4, 4), torch.tensor([3, 5])

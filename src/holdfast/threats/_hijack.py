@@ -12,21 +12,20 @@ from holdfast.threats._attack import Attack, AttackContext
 class Hijack(Attack):
     r"""Huge entries on some columns, to draw a block chosen by norm to them.
 
-    The columns are ordered by :math:`\sum_i h_{ij}^2` over the honest rows :math:`h_i` of mean
-    :math:`\mu`; equal columns keep their order.
+    Columns are ordered by :math:`\sum_i h_{ij}^2` over the honest rows :math:`h_i` of mean
+    :math:`\mu`; equal columns keep their order. Without a `lie`, all bad rows send :math:`-\mu`,
+    with `size` on the lightest columns.
 
-    Without a `lie`, all bad rows send :math:`-\mu`, with `size` on the lightest `columns`.
-
-    With a `lie` (the strong form), the first bad row holds `size` on the heaviest `columns` and
-    zero elsewhere. The others hold :math:`\mu`, but :math:`-\text{lie} \cdot \mu` on the lightest
-    half of the columns, as far as these are not hijacked. If scores have no cap, that half is never
+    With a `lie` (the strong form), the first bad row holds `size` on the heaviest columns and zero
+    elsewhere. The others hold :math:`\mu`, but :math:`-\text{lie} \cdot \mu` on the lightest half
+    of the columns, as far as these are not hijacked. If scores have no cap, that half is never
     drawn; hijack at least twice the columns of the block.
 
     Args:
-        columns: number of columns to hijack, or a share of them if below 1. At least one column and
-            at most all are hijacked.
+        columns: number of hijacked columns (at most all), or a share of them if below 1 (at least
+            one column).
         size: the value on these columns.
-        lie: factor of the strong form, None for the simple one.
+        lie: factor of the strong form.
 
     Reference: none; made against blocks chosen by norm, see `docs/results/bgmd_under_attack.md`.
 

@@ -13,16 +13,12 @@ from holdfast.threats._attack import Attack, AttackContext, uniform
 class IeeeBitFlips(Attack):
     """The own gradient with flipped bits in its binary form, as by faulty memory.
 
-    Each entry is hit with probability `fraction`, independently. In an entry that is hit, all
-    `bits` of its IEEE-754 form are flipped; bit 0 is the lowest. In float32 the default is the
-    highest bit of the mantissa, the two highest bits of the exponent, and the sign: numbers below 2
-    become about 2^64 times as large with the other sign, larger ones as much smaller, and some
-    become NaN. Half precision has 16 bits and needs other `bits`. In float64 the default bits are
-    in the mantissa and change almost nothing (62 is the highest exponent bit, 63 the sign).
-
-    Args:
-        bits: positions of bits, each below the width of the rows' dtype.
-        fraction: probability per entry, in (0, 1]; at 1 no generator is needed.
+    Each entry is hit with probability `fraction`, independently; at 1 no generator is needed. In an
+    entry that is hit, all `bits` of its IEEE-754 form are flipped; bit 0 is the lowest. In float32
+    the default is the highest bit of the mantissa, the two highest of the exponent, and the sign:
+    numbers below 2 become about 2^64 times as large with the other sign, larger ones as much
+    smaller, and some become NaN. Half precision has 16 bits and needs other `bits`. In float64 the
+    default changes almost nothing (62 is the highest exponent bit, 63 the sign).
 
     Reference: Xie et al., *Generalized Byzantine-tolerant SGD* (arXiv:1802.10116), the bit-flip
     failures of the experiments, there only in the first entries.

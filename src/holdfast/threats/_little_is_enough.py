@@ -18,11 +18,8 @@ class LittleIsEnough(Attack):
     bad, z is the largest that should pass unnoticed:
     :math:`z = \Phi^{-1}\left(\frac{n - m - s}{n - m}\right)`,
     :math:`s = \lfloor n/2 + 1 \rfloor - m`, where :math:`\Phi` is the standard normal distribution
-    function. If bad rows have a majority, s = 1. If there is one honest row, bad rows equal it.
-
-    Args:
-        z: number of deviations; None for the formula, which is negative where very few rows are bad
-            (-0.43 for one of four).
+    function. It is negative where very few rows are bad (-0.43 for one of four). If bad rows have a
+    majority, s = 1. If there is one honest row, bad rows equal it.
 
     Reference: Baruch et al., *A Little Is Enough: Circumventing Defenses for Distributed Learning*
     (NeurIPS 2019), the attack that prevents convergence.

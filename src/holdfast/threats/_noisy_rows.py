@@ -15,14 +15,9 @@ class NoisyRows(Attack):
     Sends :math:`g_i + \sigma \epsilon_i`, or :math:`\sigma \epsilon_i` with `replace`, where
     :math:`\sigma` is `deviation` and all :math:`\epsilon_{ij}` are independent standard normal.
 
-    Args:
-        deviation: standard deviation of the noise.
-        replace: whether the noise replaces the gradient.
-
-    Reference: the "additive" gradient attack of the paper's experiments, noise N(0, 100), which is
-    a deviation of 10. With `replace` and a deviation of 200: the "Gaussian" attackers of Blanchard
-    et al., *Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent* (NeurIPS 2017),
-    experiments, and of Xie et al., *Zeno* (ICML 2019).
+    Reference: the "additive" gradient attack of the paper's experiments, noise N(0, 100). With
+    `replace` and deviation 200: the "Gaussian" attackers of Blanchard et al., *Machine Learning
+    with Adversaries* (NeurIPS 2017), experiments, and of Xie et al., *Zeno* (ICML 2019).
 
     Example:
         >>> rows, mask = torch.zeros(3, 2), torch.tensor([False, True, False])

@@ -11,13 +11,10 @@ from holdfast.threats._attack import Attack, AttackContext
 @final
 @dataclass(frozen=True, kw_only=True)
 class NonFinite(Attack):
-    """NaN or infinity in every entry, as after an overflow.
+    """NaN or infinity in every entry ("nan", "inf" or "-inf"), as after an overflow.
 
     A plain mean becomes NaN or infinite at once. All rules of this library, including the mean,
     leave such rows out as long as at most half of the rows are not finite.
-
-    Args:
-        value: "nan", "inf" or "-inf".
 
     Example:
         >>> NonFinite(value="-inf")(torch.tensor([[1.0], [2.0]]), torch.tensor([False, True]))

@@ -17,8 +17,7 @@ class SaltAndPepper(Corruption):
     Each pixel is hit with probability `fraction`, independently, and becomes black (0) or white (1)
     with equal probability, in all channels together.
 
-    Reference: the impulse feature corruption of the paper's experiments: salt and pepper on 90 % of
-    the pixels.
+    Reference: the impulse feature corruption of the paper's experiments, on 90 % of the pixels.
 
     Example:
         >>> images, labels = torch.full((1, 3, 50, 50), 0.5), torch.tensor([3])

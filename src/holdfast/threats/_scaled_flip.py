@@ -19,8 +19,7 @@ class ScaledFlip(Attack):
     at norms cannot see them. A factor of 0 sends *zero rows*, as a worker that did not compute.
 
     Reference: the "scaled bit flip" of the paper's experiments, -100 times the gradient. Factor 1:
-    the sign-flipping attack of Li et al., *RSA: Byzantine-Robust Stochastic Aggregation Methods for
-    Distributed Learning from Heterogeneous Datasets* (AAAI 2019), experiments.
+    the sign-flipping attack of Li et al., *RSA* (AAAI 2019), experiments.
 
     Example:
         >>> ScaledFlip()(torch.tensor([[1.0], [2.0]]), torch.tensor([False, True]))

@@ -20,10 +20,9 @@ class WrongLabels(Corruption):
         n_classes: number of classes; labels are from 0 to `n_classes` - 1.
 
     Reference: "flip": Fang et al., *Local Model Poisoning Attacks to Byzantine-Robust Federated
-    Learning* (USENIX Security 2020), the label flipping attack of the experiments. "random": Zhang
-    et al., *Understanding Deep Learning Requires Rethinking Generalization* (ICLR 2017), partially
-    corrupted labels. One class: the label corruption of the paper's experiments, which sets labels
-    to class 8 (a bag, in Fashion-MNIST).
+    Learning* (USENIX Security 2020), experiments. "random": Zhang et al., *Understanding Deep
+    Learning Requires Rethinking Generalization* (ICLR 2017), partially corrupted labels. One class:
+    the label corruption of the paper's experiments, class 8 (a bag, in Fashion-MNIST).
 
     Example:
         >>> images, labels = torch.zeros(3, 1, 2, 2), torch.tensor([3, 5, 7])
@@ -41,10 +40,8 @@ class WrongLabels(Corruption):
 
     def __post_init__(self) -> None:
         check_count("n_classes", self.n_classes, at_least=2)
-        is_class = isinstance(self.labels, int) and not isinstance(self.labels, bool)
-        if self.labels not in ("flip", "random") and not (
-            is_class and 0 <= int(self.labels) < self.n_classes
-        ):
+        is_class = type(self.labels) is int and 0 <= self.labels < self.n_classes
+        if self.labels not in ("flip", "random") and not is_class:
             known = f"be 'flip', 'random' or a class from 0 to {self.n_classes - 1}"
             raise failure("labels", known, repr(self.labels))
 
@@ -66,7 +63,6 @@ class WrongLabels(Corruption):
         if self.labels == "flip":
             return images, self.n_classes - 1 - labels
         assert generator is not None
-        drawn = torch.randint(
-            self.n_classes, labels.shape, generator=generator, device=generator.device
-        )
+        at = generator.device
+        drawn = torch.randint(self.n_classes, labels.shape, generator=generator, device=at)
         return images, drawn.to(labels.device)

@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import final
 
 from holdfast.aggregators import Aggregator, GeometricMedian
@@ -22,8 +22,7 @@ class Config:
     """Everything that determines the result of a run.
 
     Equal configurations give equal records, except timings, on the same machine and device with the
-    same number of threads and the same version of torch. (On an accelerator only if its kernels are
-    deterministic.)
+    same number of threads and version of torch (on accelerators if kernels are deterministic).
 
     Args:
         data: name of the data set.
@@ -73,8 +72,9 @@ class Config:
         for name, known in (("data", data_sets), ("model", models)):
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise unknown_name(name, known, getattr(self, name))
-        for name, kind in KINDS.items():
-            check_instance(name, getattr(self, name), kind)
+        for entry in fields(self):
+            if isinstance(entry.type, type) and entry.type not in (str, int, float):
+                check_instance(entry.name, getattr(self, entry.name), entry.type)
         for name in ("n_rows", "row_size", "n_steps", "evaluate_every", "rows_every"):
             check_count(name, getattr(self, name), at_least=1)
         check_count("n_trusted", self.n_trusted)
@@ -139,15 +139,3 @@ class Config:
         return RobustStep(
             self.aggregator, selector=self.selector, memory=self.memory, generator=generator
         )
-
-
-KINDS: dict[str, type] = {
-    "partition": Partition,
-    "aggregator": Aggregator,
-    "selector": Selector,
-    "memory": Memory,
-    "threat": Threat,
-    "optimizer": OptimizerSpec,
-    "schedule": Schedule,
-}
-"""The classes of the fields that are objects."""

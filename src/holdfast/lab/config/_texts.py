@@ -102,12 +102,12 @@ def parse_rule(
             raise unknown_name("rule", rule_names(), name)
         if name in presets and len(names) > 1:
             raise failure(name, "be used without other rules, because it is a whole step", text)
-    parts: dict[str, Any]
+    parts: dict[str, Any] = {}
     if names[0] in presets:
         step = preset(text)
-        parts = {"aggregator": step.aggregator, "selector": step.selector, "memory": step.memory}
+        parts.update(aggregator=step.aggregator, selector=step.selector, memory=step.memory)
     else:
-        parts = {"aggregator": all_rules.parse(text)}
+        parts["aggregator"] = all_rules.parse(text)
     if selector is not None:
         parts["selector"] = selectors.parse(selector)
     if memory is not None:
@@ -175,7 +175,8 @@ def _from_json(
     for key in data:
         if key not in known:
             raise unknown_name(f"{name} field", known, key)
-    return kind(**{key: readers.get(key, _as_it_is)(value) for key, value in data.items()})
+    given = {key: readers[key](value) for key, value in data.items() if key in readers}
+    return kind(**{**data, **given})
 
 
 def _threat_from_json(data: object) -> Threat:
@@ -185,7 +186,3 @@ def _threat_from_json(data: object) -> Threat:
     readers = {name: partial(optional, registry) for name, registry in THREAT_PARTS.items()}
     adversaries = partial(_from_json, "adversaries", Adversaries, {})
     return _from_json("threat", Threat, {**readers, "adversaries": adversaries}, data)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

@@ -76,13 +76,9 @@ class Threat:
     ) -> Tensor:
         """Bool [N], True where a sample of the batch is bad.
 
-        Args:
-            indices: [N] of the samples among the training samples.
-            bad_rows: bool [n], the result of :meth:`bad_rows`.
-            n_train: number of training samples. Fixed identities are drawn among them, so that the
-                same images are bad whenever they are used.
-            seed: of the run.
-            step: of the run.
+        `indices` [N] are those of the batch among the `n_train` training samples, `bad_rows` is the
+        result of :meth:`bad_rows`. Fixed identities are drawn among all training samples, so that
+        the same images are bad whenever they are used.
         """
         if self.corruption is None:
             return torch.zeros(len(indices), dtype=torch.bool)
