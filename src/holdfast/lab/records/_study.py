@@ -16,8 +16,8 @@ STUDY_FORMAT: Final = "holdfast study"
 STUDY_VERSION: Final = 1
 STUDY_SUFFIX: Final = ".study.json"
 
-Labels = Mapping[str, str | float | None]
-"""Names and values that place a run, a measurement or a figure of the paper within its study."""
+Labels = Mapping[str, Any]
+"""Texts, numbers or None that place a run, a measurement or a figure of the paper in its study."""
 
 
 @final
