@@ -1,7 +1,5 @@
 """The paper's results without training: the toy example, corrupted images, Table 1, Lemma 2."""
 
-from collections.abc import Callable
-
 from holdfast.lab.paper._plan import Plan, Recipe, Seeds, Size, Variant
 from holdfast.lab.paper.measurements import (
     BlockSpeedUp,
@@ -108,15 +106,14 @@ def speed_up(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     )
 
 
-def _recipe(name: str, title: str, plan: Callable[[Variant, Size, Seeds], Plan]) -> Recipe:
-    once: dict[Size, int] = {"smoke": 1, "quick": 1, "full": 1}
-    return Recipe(name=name, title=title, variants=("paper",), n_seeds=once, plan=plan)
+ONCE: dict[Size, int] = {"smoke": 1, "quick": 1, "full": 1}
 
-
-TABLE_1 = _recipe("table1", "time of each rule over n and d, and its breakdown point", table1)
-
-MEASURED = (
-    _recipe("toy", "the geometric median in the plane at 0, 10, 30 and 45 % corruption", toy),
-    _recipe("images", "images under every corruption of features", images),
-    _recipe("speed-up", "Lemma 2: how much a block saves, over k", speed_up),
+TABLE_1, *MEASURED = (
+    Recipe(name, title, plan, ONCE, ("paper",))
+    for name, title, plan in (
+        ("table1", "time of each rule over n and d, and its breakdown point", table1),
+        ("toy", "the geometric median in the plane at 0, 10, 30 and 45 % corruption", toy),
+        ("images", "images under every corruption of features", images),
+        ("speed-up", "Lemma 2: how much a block saves, over k", speed_up),
+    )
 )

@@ -51,20 +51,20 @@ class Plan:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Recipe:
     """One of the paper's tables or figures.
 
     Args:
         name: name on the command line.
         title: what it shows.
-        variants: the variants that it has.
-        n_seeds: default number of seeds for each size.
         plan: returns the plan.
+        n_seeds: default number of seeds for each size.
+        variants: the variants that it has.
     """
 
     name: str
     title: str
-    variants: tuple[Variant, ...] = ("paper", "published")
-    n_seeds: dict[Size, int]
     plan: Callable[[Variant, Size, Seeds], Plan]
+    n_seeds: dict[Size, int]
+    variants: tuple[Variant, ...] = ("paper", "published")
