@@ -173,14 +173,14 @@ def who_is_bad(names: Sequence[str], shares: Sequence[float], n_rows: int, varia
         >>> who_is_bad([BIT_FLIP], [0.2, 0.4], 32, "paper")
         'Of 32 rows, 20% are 6, 40% are 13.'
         >>> who_is_bad([BACKDOOR], [0.2], 32, "paper")
-        'Bad are a share of all samples, in whatever row they are.'
+        'A share of all samples is bad, in any row.'
     """
     hits_rows = {threat_of(name, 0.5, variant).hits_rows for name in names}
     if hits_rows == {False}:
-        return "Bad are a share of all samples, in whatever row they are."
+        return "A share of all samples is bad, in any row."
     counts = {share: Adversaries(bad_fraction=share).count(n_rows) for share in shares}
     listed = ", ".join(f"{share:.0%} are {count}" for share, count in counts.items())
     if hits_rows == {True}:
         return f"Of {n_rows} rows, {listed}."
-    others = "the others hit a share of all samples, in whatever row they are"
+    others = "other threats hit a share of all samples, in any row"
     return f"Of {n_rows} rows, {listed}, under attacks on gradients; {others}."

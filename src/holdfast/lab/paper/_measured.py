@@ -27,8 +27,8 @@ The paper states the breakdown point of BGmD for its Algorithm 1.
 """
 
 MORE_RULES = {
-    "trimmed mean, told {n_bad}": "trimmed-mean(n_bad={n_bad})",
-    "Krum, told {n_bad}": "krum(n_bad={n_bad})",
+    "trimmed mean, n_bad = {n_bad}": "trimmed-mean(n_bad={n_bad})",
+    "Krum, n_bad = {n_bad}": "krum(n_bad={n_bad})",
     "covariance filter": "covariance-filter",
 }
 """Rules beside those of Table 1; some need the number of bad rows."""
@@ -39,7 +39,7 @@ def toy(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     n_draws = {"smoke": 50, "quick": 1000, "full": 10000}[size]
     return Plan(
         title="The toy example: medians of points in the plane",
-        about="100 points around (2, 2), a share of them with noise N(0, 100) on them; "
+        about="100 points around (2, 2), a share of them with noise N(0, 100); "
         f"errors over {n_draws:,} draws.",
         measured=tuple(
             (ToyMedian(bad_fraction=share, n_draws=n_draws, seed=seeds[0]), {"share": share})
@@ -98,7 +98,7 @@ def speed_up(variant: Variant, size: Size, seeds: Seeds) -> Plan:
     d = {"smoke": 2048, "quick": 262144, "full": 1163978}[size]
     return Plan(
         title="Lemma 2 measured: speed-up over k",
-        about=f"32 rows of {d:,} columns, a fifth of them bad; time of a median of all columns "
+        about=f"32 rows of {d:,} columns, a fifth of them bad; time of the median of all columns "
         "over that of choosing a block and its median.",
         measured=tuple(
             (BlockSpeedUp(fraction=some, d=d), {"fraction": some}) for some in fractions

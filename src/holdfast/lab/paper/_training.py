@@ -46,8 +46,8 @@ def table(
         runs.append((run_of(base, RULES[method], seed, threat=threat), labels))
     who = compared.who_is_bad([what for what, _ in keys[1:]], (0.2, 0.4), base.n_rows, variant)
     shorter = (
-        f"After {base.n_steps:,} steps of {base.model}, not after the paper's training: "
-        "to be compared along a line."
+        f"After {base.n_steps:,} steps of {base.model} instead of the paper's training; "
+        "compare the cells of a line with each other."
     )
     return Plan(
         title=f"{title}, clients that differ" if is_federated_text else title,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import product
 
 from holdfast.lab.paper import _comparison as compared
@@ -13,6 +14,8 @@ Labeled = Mapping[str, Labels]
 """Labels of runs or measurements by their hashes."""
 
 Views = tuple[View, ...]
+
+LogPanel = partial(figures.MeasuredPanel, x_scale="log", y_scale="log")
 
 WEIGHED = (compared.GMD, compared.BGMD, compared.ALGORITHM_1, compared.PUBLISHED)
 """Methods whose weights of rows are shown."""
@@ -85,7 +88,7 @@ def _table(study: Study) -> Views:
             panels=weights,
         ),
         figures.TimeSplit(
-            title="What a step spends its time on, without corruption",
+            title="Parts of the time per step, without corruption",
             lines=_by_method(runs, share=0.0),
         ),
     )
@@ -98,14 +101,11 @@ def _wall_clock(study: Study) -> Views:
         f"{share:.0%} corruption" if share else "No corruption": _by_method(runs, share=share)
         for share in shares
     }
-    note = (
-        "Time is the number of steps times what a step takes, which is the sum of the medians of "
-        "its parts, without evaluations and without what the attackers do."
-    )
     return (
         figures.Curves(
             title="Test accuracy over training time",
-            note=note,
+            note="Time is the number of steps times the time per step, which is the sum of the "
+            "medians of its parts without evaluations and without the attack.",
             x="seconds",
             y="accuracy",
             panels=panels,
@@ -113,7 +113,7 @@ def _wall_clock(study: Study) -> Views:
         _curves("Test accuracy over the steps", panels),
         _breakdown(runs),
         figures.TimeSplit(
-            title=f"What a step spends its time on, at {100 * max(shares):.0f} %",
+            title=f"Parts of the time per step, at {100 * max(shares):.0f} %",
             lines=_by_method(runs, share=max(shares)),
         ),
     )
@@ -217,16 +217,16 @@ def _table1(study: Study) -> Views:
     }
     return (
         figures.Measured(
-            title="Time of a step",
-            note="The number behind a name is the exponent that fits best: "
-            "1 is linear, as all of them should be in d.",
+            title="Time per step",
+            note="The number after a name is the fitted exponent; "
+            "1 is linear, as expected of all of them in d.",
             panels=(
-                _log_panel(f"over n, at d = {d:,}", "rows n", "seconds", _times(over_n, "n")),
-                _log_panel(f"over d, at n = {n}", "columns d", "seconds", _times(over_d, "d")),
+                _times(f"over n, at d = {d:,}", "rows n", over_n, "n"),
+                _times(f"over d, at n = {n}", "columns d", over_d, "d"),
             ),
         ),
         figures.ValueTable(
-            title="Time of a step, in means of the same rows",
+            title="Time per step, relative to the mean of the same rows",
             columns=tuple(f"{n} x {width:,.0f}" for width in widths),
             rows=means,
         ),
@@ -248,7 +248,7 @@ def _speed_up(study: Study) -> Views:
         label: {fraction: MeasuredValue(key, solver) for fraction, key in found.items()}
         for label, solver in solvers.items()
     }
-    panel = _log_panel("", "k / d", "speed-up F", lines)
+    panel = LogPanel(x_label="k / d", y_label="speed-up F", lines=lines)
     return (figures.Measured(title="Speed-up of a block over all columns", panels=(panel,)),)
 
 
@@ -269,19 +269,11 @@ def _curves(title: str, panels: Mapping[str, Lines], y: figures.Metric = "accura
     return figures.Curves(title=title, x="step", y=y, panels=panels)
 
 
-def _log_panel(
-    title: str, x_label: str, y_label: str, lines: Mapping[str, Mapping[float, MeasuredValue]]
-) -> figures.MeasuredPanel:
-    return figures.MeasuredPanel(
-        title=title, x_label=x_label, y_label=y_label, x_scale="log", y_scale="log", lines=lines
-    )
-
-
-def _times(times: Labeled, x: str) -> dict[str, dict[float, MeasuredValue]]:
+def _times(title: str, x_label: str, times: Labeled, x: str) -> figures.MeasuredPanel:
     lines: dict[str, dict[float, MeasuredValue]] = {}
     for key, own in times.items():
         lines.setdefault(own["method"], {})[float(own[x])] = MeasuredValue(key, "seconds")
-    return lines
+    return LogPanel(title=title, x_label=x_label, y_label="seconds", lines=lines)
 
 
 def _by_method(runs: Labeled, **labels: str | float) -> Lines:
