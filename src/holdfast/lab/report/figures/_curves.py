@@ -6,13 +6,13 @@ from statistics import fmean
 from typing import final
 
 from holdfast.lab.records import Summary
-from holdfast.lab.records.views import CurvePanel, Curves, Line, Scale
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._words import DIVERGED, number
 from holdfast.lab.report.figures._chart import Chart, absent
 from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trace, remarks_of
 from holdfast.lab.report.figures._metrics import QUANTITIES, Quantity
 from holdfast.lab.report.figures._step_times import REMARK, step_times
+from holdfast.lab.report.figures._views import Curves, Lines, Runs, Scale
 
 WIDE = 1000.0
 """What goes over more than this factor is shown on a logarithmic axis."""
@@ -49,12 +49,15 @@ def curves(view: Curves, found: Collection) -> Chart:
     Where a seed diverged there is no mean: each of the runs is drawn for itself, and a cross ends those that diverged. Unfinished runs are
     drawn, each for itself, where none has ended.
     """
-    runs = [key for panel in view.panels for line in panel.lines for key in line.runs]
+    runs = [key for lines in view.panels.values() for line in lines.values() for key in line]
     there = [found.runs[key] for key in dict.fromkeys(runs) if key in found.runs]
     axis = TimeAxis(None if view.x == "step" else _seconds_per_step(there))
     panels = tuple(
         panel
-        for panel in (_panel(QUANTITIES[view.y], axis, panel, found) for panel in view.panels)
+        for panel in (
+            _panel(QUANTITIES[view.y], axis, title, lines, found)
+            for title, lines in view.panels.items()
+        )
         if panel.labels
     )
     remarks = [REMARK] if axis.seconds is not None and len(there) > 1 else []
@@ -75,20 +78,22 @@ def _seconds_per_step(runs: list[Summary]) -> dict[str, float]:
     }
 
 
-def _panel(quantity: Quantity, axis: TimeAxis, panel: CurvePanel, found: Collection) -> LinePanel:
+def _panel(
+    quantity: Quantity, axis: TimeAxis, title: str, lines: Lines, found: Collection
+) -> LinePanel:
     traces, crosses = [], []
-    for line in panel.lines:
-        shown = _shown(line, found)
+    for label, runs in lines.items():
+        shown = _shown(runs, found)
         if any(run.has_diverged for run in shown) or not all(run.has_ended for run in shown):
             pieces = [_spots(quantity, axis, [run]) for run in shown]
-            lost = _crosses(quantity, axis, line.label, shown)
+            lost = _crosses(quantity, axis, label, shown)
         else:
             pieces, lost = [_spots(quantity, axis, shown)], []
         crosses += lost
         if any(pieces) or lost:
-            traces.append(Trace(label=line.label, pieces=tuple(piece for piece in pieces if piece)))
+            traces.append(Trace(label=label, pieces=tuple(piece for piece in pieces if piece)))
     return LinePanel(
-        title=panel.title,
+        title=title,
         x_label=axis.label,
         y_label=quantity.label,
         y_scale=_scale(quantity, traces),
@@ -98,8 +103,8 @@ def _panel(quantity: Quantity, axis: TimeAxis, panel: CurvePanel, found: Collect
     )
 
 
-def _shown(line: Line, found: Collection) -> list[Summary]:
-    there = [found.runs[key] for key in line.runs if key in found.runs]
+def _shown(runs: Runs, found: Collection) -> list[Summary]:
+    there = [found.runs[key] for key in runs if key in found.runs]
     return [run for run in there if run.has_ended] or there
 
 

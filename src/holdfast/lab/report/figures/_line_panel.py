@@ -6,9 +6,9 @@ from typing import Literal, final
 
 from matplotlib.axes import Axes
 
-from holdfast.lab.records.views import Scale
 from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
 from holdfast.lab.report.figures._ticks import set_scale
+from holdfast.lab.report.figures._views import Scale
 
 BOTTOM, STEP, MOST = 0.04, 0.06, 0.5
 """Where a cross lies that has no height of its own, how much higher the next one, and how much higher the last may be, in shares of the axes."""

@@ -1,14 +1,15 @@
 """Measured values over something that was varied."""
 
 import math
+from collections.abc import Mapping
 from statistics import linear_regression
 
-from holdfast.lab.records.views import Measured, MeasuredLine, MeasuredPanel, MeasuredPoint
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._words import number
 from holdfast.lab.report.figures._chart import Chart, not_yet
 from holdfast.lab.report.figures._line_panel import LinePanel, Spot, Trace
 from holdfast.lab.report.figures._panel import DataTable
+from holdfast.lab.report.figures._views import Measured, MeasuredPanel, MeasuredValue
 
 Exponents = dict[str, tuple[float, int]]
 """Label to the exponent and how many points it was fitted to."""
@@ -16,12 +17,16 @@ Exponents = dict[str, tuple[float, int]]
 
 def measured(view: Measured, found: Collection) -> Chart:
     """Lines through the values; where both axes are logarithmic, with the exponent that fits each best."""
-    wanted = [point for panel in view.panels for line in panel.lines for point in line.points]
-    missing = sum(_value(point, found) is None for point in wanted)
+    wanted = [
+        value for panel in view.panels for line in panel.lines.values() for value in line.values()
+    ]
+    missing = sum(_value(value, found) is None for value in wanted)
     panels, tables = [], []
     for panel in view.panels:
         traces = [
-            trace for trace in (_trace(panel, line, found) for line in panel.lines) if trace.pieces
+            trace
+            for trace in (_trace(panel, *line, found) for line in panel.lines.items())
+            if trace.pieces
         ]
         fitted = _exponents(traces) if panel.x_scale == panel.y_scale == "log" else {}
         if fitted:
@@ -51,26 +56,26 @@ def _panel(panel: MeasuredPanel, traces: list[Trace], fitted: Exponents) -> Line
     )
 
 
-def _trace(panel: MeasuredPanel, line: MeasuredLine, found: Collection) -> Trace:
+def _trace(
+    panel: MeasuredPanel, label: str, line: Mapping[float, MeasuredValue], found: Collection
+) -> Trace:
     """The points that are there and that the axes can show."""
     spots = []
-    for point in sorted(line.points, key=lambda point: point.x):
-        value = _value(point, found)
+    for x in sorted(line):
+        value = _value(line[x], found)
         if (
             value is None
-            or (panel.x_scale == "log" and point.x <= 0)
+            or (panel.x_scale == "log" and x <= 0)
             or (panel.y_scale == "log" and value <= 0)
         ):
             continue
-        spots.append(
-            Spot(x=point.x, y=value, at=f"{panel.x_label} {number(point.x)}", says=number(value))
-        )
-    return Trace(label=line.label, pieces=(tuple(spots),) if spots else ())
+        spots.append(Spot(x=x, y=value, at=f"{panel.x_label} {number(x)}", says=number(value)))
+    return Trace(label=label, pieces=(tuple(spots),) if spots else ())
 
 
-def _value(point: MeasuredPoint, found: Collection) -> float | None:
-    record = found.measurements.get(point.measurement)
-    value = None if record is None else record.result.get(point.value)
+def _value(wanted: MeasuredValue, found: Collection) -> float | None:
+    record = found.measurements.get(wanted.measurement)
+    value = None if record is None else record.result.get(wanted.value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
 

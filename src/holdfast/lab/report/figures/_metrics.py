@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 from holdfast.lab.records import Summary
-from holdfast.lab.records.views import Metric
 from holdfast.lab.report._words import number, percent
+from holdfast.lab.report.figures._views import Metric
 
 
 @final

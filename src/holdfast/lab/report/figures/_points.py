@@ -1,12 +1,14 @@
 """What came out at the end, over something that the runs differ in."""
 
-from holdfast.lab.records.views import PointLine, PointPanel, Points
+from collections.abc import Mapping
+
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._outcome import outcome
 from holdfast.lab.report._words import number
 from holdfast.lab.report.figures._chart import Chart, absent
 from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trace, remarks_of
 from holdfast.lab.report.figures._metrics import QUANTITIES
+from holdfast.lab.report.figures._views import Points, Runs
 
 MOST_TICKS = 6
 
@@ -15,13 +17,15 @@ def points(view: Points, found: Collection) -> Chart:
     """The mean with its 95 % interval, which is cut where no value can lie; a cross at the bottom where a seed diverged."""
     runs = [
         key
-        for panel in view.panels
-        for line in panel.lines
-        for point in line.points
-        for key in point.runs
+        for lines in view.panels.values()
+        for line in lines.values()
+        for some in line.values()
+        for key in some
     ]
     panels = tuple(
-        panel for panel in (_panel(view, panel, found) for panel in view.panels) if panel.labels
+        panel
+        for panel in (_panel(view, title, lines, found) for title, lines in view.panels.items())
+        if panel.labels
     )
     return Chart(
         kind=view.kind,
@@ -32,17 +36,19 @@ def points(view: Points, found: Collection) -> Chart:
     )
 
 
-def _panel(view: Points, panel: PointPanel, found: Collection) -> LinePanel:
+def _panel(
+    view: Points, title: str, lines: Mapping[str, Mapping[float, Runs]], found: Collection
+) -> LinePanel:
     quantity = QUANTITIES[view.y]
     traces, crosses = [], []
-    for line in panel.lines:
-        pieces, ends = _line(view, line, found)
+    for label, line in lines.items():
+        pieces, ends = _line(view, label, line, found)
         crosses += ends
         if pieces or ends:
-            traces.append(Trace(label=line.label, pieces=pieces))
-    places = sorted({point.x for line in panel.lines for point in line.points})
+            traces.append(Trace(label=label, pieces=pieces))
+    places = sorted({x for line in lines.values() for x in line})
     return LinePanel(
-        title=panel.title,
+        title=title,
         x_label=view.x_label,
         y_label=quantity.label,
         x_scale=view.x_scale,
@@ -55,15 +61,15 @@ def _panel(view: Points, panel: PointPanel, found: Collection) -> LinePanel:
 
 
 def _line(
-    view: Points, line: PointLine, found: Collection
+    view: Points, label: str, line: Mapping[float, Runs], found: Collection
 ) -> tuple[tuple[tuple[Spot, ...], ...], list[Cross]]:
     """The pieces of a line, which a divergence cuts, and the crosses there."""
     quantity = QUANTITIES[view.y]
     pieces: list[list[Spot]] = [[]]
     crosses = []
-    for point in sorted(line.points, key=lambda point: point.x):
-        result = outcome(found, point.runs, quantity.at_the_end)
-        at, says = f"{view.x_label} {number(point.x)}", result.words(quantity.form)
+    for x, runs in sorted(line.items()):
+        result = outcome(found, runs, quantity.at_the_end)
+        at, says = f"{view.x_label} {number(x)}", result.words(quantity.form)
         if result.mean is not None:
             half = result.interval
             low, high = (
@@ -71,8 +77,8 @@ def _line(
                 if half is None
                 else (quantity.within(result.mean - half), quantity.within(result.mean + half))
             )
-            pieces[-1].append(Spot(x=point.x, y=result.mean, low=low, high=high, at=at, says=says))
+            pieces[-1].append(Spot(x=x, y=result.mean, low=low, high=high, at=at, says=says))
         elif result.state == "diverged":
-            crosses.append(Cross(label=line.label, x=point.x, at=at, says=says))
+            crosses.append(Cross(label=label, x=x, at=at, says=says))
             pieces.append([])
     return tuple(tuple(piece) for piece in pieces if piece), crosses

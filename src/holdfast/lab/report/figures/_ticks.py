@@ -12,7 +12,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from holdfast.lab.records.views import Scale
+from holdfast.lab.report.figures._views import Scale
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

@@ -1,10 +1,10 @@
 """Measured values as a table."""
 
-from holdfast.lab.records.views import MeasuredValue, ValueTable
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._words import number
 from holdfast.lab.report.figures._chart import Chart, not_yet
 from holdfast.lab.report.figures._panel import DataTable
+from holdfast.lab.report.figures._views import MeasuredValue, ValueTable
 
 NOT_MEASURED = "not measured"
 NONE = "none"
@@ -13,12 +13,12 @@ NONE = "none"
 
 def values(view: ValueTable, found: Collection) -> Chart:
     """A figure without a drawing: its table is seen at once."""
-    wanted = [cell for row in view.rows for cell in row.cells if cell.measurement]
+    wanted = [cell for row in view.rows.values() for cell in row if not isinstance(cell, str)]
     missing = sum(_text(cell, found) == NOT_MEASURED for cell in wanted)
     remarks = not_yet(missing, len(wanted), "value")
     if missing and missing == len(wanted):
         return Chart(kind=view.kind, title=view.title, note=view.note, remarks=remarks)
-    rows = tuple((row.label, *(_text(cell, found) for cell in row.cells)) for row in view.rows)
+    rows = tuple((label, *(_text(cell, found) for cell in row)) for label, row in view.rows.items())
     return Chart(
         kind=view.kind,
         title=view.title,
@@ -28,9 +28,9 @@ def values(view: ValueTable, found: Collection) -> Chart:
     )
 
 
-def _text(cell: MeasuredValue, found: Collection) -> str:
-    if not cell.measurement:
-        return cell.text
+def _text(cell: MeasuredValue | str, found: Collection) -> str:
+    if isinstance(cell, str):
+        return cell
     record = found.measurements.get(cell.measurement)
     node: object = None if record is None else record.result
     if node is None:
