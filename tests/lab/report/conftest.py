@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from holdfast.lab.report import write_report
-from tests.lab.report.samples import everything
+from tests.lab.report.samples import everything, sections
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -24,8 +24,9 @@ ARGUMENTS = [
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a report of everything."""
-    notes = {"table-a": "GmD **stays** where `mean` goes.\n\nA second paragraph, 5 % longer."}
-    return write_report(everything(), tmp_path_factory.mktemp("report"), notes=notes).parent
+    note = "GmD **stays** where `mean` goes.\n\nA second paragraph, 5 % longer."
+    found, folder = everything(), tmp_path_factory.mktemp("report")
+    return write_report(found, folder, sections=sections(found, note=note)).parent
 
 
 @pytest.fixture(scope="module")

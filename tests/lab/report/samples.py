@@ -17,30 +17,22 @@ from holdfast.lab.records import (
     write_measurement,
     write_study,
 )
-from holdfast.lab.records.views import (
+from holdfast.lab.report import Collection, Section, study_section
+from holdfast.lab.report.figures import (
     AccuracyTable,
-    CurvePanel,
     Curves,
-    Line,
     Measured,
-    MeasuredLine,
     MeasuredPanel,
-    MeasuredPoint,
+    MeasuredValue,
     PaperCell,
     Pictures,
-    Point,
-    PointLine,
-    PointPanel,
     Points,
-    RowPanel,
     RowWeights,
     Scatter,
-    ScatterPanel,
     TableRow,
     TimeSplit,
     View,
 )
-from holdfast.lab.report import Collection
 
 N_STEPS = 40
 HOSTILE = "<script>alert(1)</script> & 50 % of $d_1$ | [x](y) `z` ~^{}\\"
@@ -185,11 +177,27 @@ def collection(
 
 
 def study(
-    *views: View, name: str = "table-a", title: str = "Table A", about: str = "A setting."
+    *things: Summary | MeasurementRecord,
+    name: str = "table-a",
+    title: str = "Table A",
+    about: str = "A setting.",
 ) -> Study:
     return Study(
-        name=name, title=title, about=about, command=("holdfast", "reproduce", name), views=views
+        name=name,
+        recipe="table-a",
+        variant="paper",
+        size="quick",
+        title=title,
+        about=about,
+        command=("holdfast", "reproduce", name),
+        runs={thing.hash: {} for thing in things if isinstance(thing, Summary)},
+        measurements={thing.hash: {} for thing in things if isinstance(thing, MeasurementRecord)},
     )
+
+
+def sections(found: Collection, *shown: View, note: str = "") -> list[Section]:
+    """Every study with these views."""
+    return [study_section(one, shown or views(), found, note) for one in found.studies]
 
 
 def png(value: int = 128) -> str:
@@ -265,31 +273,22 @@ def views() -> tuple[View, ...]:
         )
         for share in BAD_SHARES
     )
-    panels = tuple(
-        CurvePanel(
-            title=f"{share:.0%} bad",
-            lines=tuple(Line(label=method, runs=hashes[method, share]) for method in METHODS),
-        )
+    panels = {
+        f"{share:.0%} bad": {method: hashes[method, share] for method in METHODS}
         for share in BAD_SHARES
-    )
-    points = tuple(
-        PointLine(
-            label=method,
-            points=tuple(Point(x=share, runs=hashes[method, share]) for share in BAD_SHARES),
-        )
-        for method in METHODS
-    )
-    times = tuple(
-        MeasuredPoint(x=record.config["d"], measurement=record.hash, value="seconds")
+    }
+    points = {method: {share: hashes[method, share] for share in BAD_SHARES} for method in METHODS}
+    times = {
+        record.config["d"]: MeasuredValue(measurement=record.hash, value="seconds")
         for record in TIMES
-    )
+    }
     panel = MeasuredPanel(
         title="",
         x_label="d",
         y_label="seconds",
         x_scale="log",
         y_scale="log",
-        lines=(MeasuredLine(label="GmD", points=times),),
+        lines={"GmD": times},
     )
     return (
         AccuracyTable(title="Test accuracy in percent", columns=METHODS, rows=rows),
@@ -298,17 +297,15 @@ def views() -> tuple[View, ...]:
             title="Over the share",
             x_label="share",
             y="accuracy",
-            panels=(PointPanel(title="Sign flip", lines=points),),
+            panels={"Sign flip": points},
         ),
         Measured(title="Time", panels=(panel,)),
-        Scatter(
-            title="In the plane", panels=(ScatterPanel(title="half", measurement=SCATTER.hash),)
-        ),
+        Scatter(title="In the plane", panels={"half": SCATTER.hash}),
         Pictures(title="Images", measurement=PICTURES.hash),
-        RowWeights(title="Rows", panels=(RowPanel(title="GmD", run=hashes["GmD", 0.4][0]),)),
+        RowWeights(title="Rows", panels={"GmD": hashes["GmD", 0.4][0]}),
         TimeSplit(
             title="Parts",
-            lines=tuple(Line(label=method, runs=hashes[method, 0.0]) for method in METHODS),
+            lines={method: hashes[method, 0.0] for method in METHODS},
         ),
     )
 
@@ -320,9 +317,9 @@ def everything() -> Collection:
         summary(0.4, method="Krum", seed=8, end=None, n_steps=20),
     )
     flat = [run for some in runs().values() for run in some]
-    return collection(
-        *flat, *others, SCATTER, PICTURES, *TIMES, study(*views()), problems=("a/b is unfinished.",)
-    )
+    measured = (SCATTER, PICTURES, *TIMES)
+    whole = study(*flat, *measured)
+    return collection(*flat, *others, *measured, whole, problems=("a/b is unfinished.",))
 
 
 def write_everything(folder: Path) -> Path:
@@ -340,5 +337,4 @@ def write_everything(folder: Path) -> Path:
 
 def curve_of(run: Summary, label: str) -> Curves:
     """A figure of one run."""
-    panel = CurvePanel(title=label, lines=(Line(label=label, runs=(run.hash,)),))
-    return Curves(title=label, x="step", y="accuracy", panels=(panel,))
+    return Curves(title=label, x="step", y="accuracy", panels={label: {label: (run.hash,)}})

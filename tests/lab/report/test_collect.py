@@ -18,7 +18,6 @@ from tests.lab.report.samples import (
     everything,
     study,
     summary,
-    views,
     write_everything,
     write_run,
 )
@@ -161,8 +160,8 @@ def test_of_two_studies_of_one_name_the_first_is_kept(good: Path, tmp_path: Path
 def test_of_two_studies_of_one_name_the_one_with_more_runs_is_kept(
     good: Path, tmp_path: Path
 ) -> None:
-    write_study(tmp_path / "a", study(*views()[:1], title="Less"))
-    write_study(tmp_path / "b", study(*views(), title="More"))
+    write_study(tmp_path / "a", study(summary(), title="Less"))
+    write_study(tmp_path / "b", study(summary(), summary(seed=1), title="More"))
     for folders in ("ab", "ba"):
         found = collect([good, *(tmp_path / name for name in folders)])
         assert found.problems == ()
@@ -213,8 +212,8 @@ def newer_study(folder: Path) -> Path:
     return changed(write_study(folder, study()), version=99)
 
 
-def study_of_unknown_views(folder: Path) -> Path:
-    return changed(write_study(folder, study()), views=[{"kind": "hologram"}])
+def study_of_unknown_labels(folder: Path) -> Path:
+    return changed(write_study(folder, study()), runs={"0": {"share": ["a", "list"]}})
 
 
 def measurement_of_another_configuration(folder: Path) -> Path:
@@ -330,7 +329,7 @@ def measurement_beyond_all_floats(folder: Path) -> Path:
 
 
 def compact_with_lists_for_names(folder: Path) -> Path:
-    strange = [{"format": []}, study().to_json() | {"views": [{"kind": []}]}]
+    strange = [{"format": []}, study().to_json() | {"runs": {"0": []}}]
     path = folder / "some.jsonl"
     path.write_text("\n".join(map(json.dumps, [*strange, summary(seed=5).content])))
     return path
@@ -366,7 +365,7 @@ BAD: list[Callable[[Path], Path]] = [
     newer_run,
     foreign_run,
     newer_study,
-    study_of_unknown_views,
+    study_of_unknown_labels,
     measurement_of_another_configuration,
     compact_with_a_torn_line,
     compact_with_a_newer_line,
@@ -433,6 +432,6 @@ def test_finding_nothing_is_refused_with_the_reasons(tmp_path: Path) -> None:
 
 
 def test_what_is_written_can_be_collected_from_a_study_alone(tmp_path: Path) -> None:
-    write_study(tmp_path, study(*views()))
+    write_study(tmp_path, study(summary()))
     found = collect([tmp_path])
     assert (len(found.studies), found.runs, found.problems) == (1, {}, ())

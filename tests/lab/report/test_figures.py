@@ -11,34 +11,27 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from holdfast.lab.records import MeasurementRecord
-from holdfast.lab.records.views import (
-    CurvePanel,
-    Curves,
-    Line,
-    Measured,
-    MeasuredLine,
-    MeasuredPanel,
-    MeasuredPoint,
-    MeasuredValue,
-    Metric,
-    Pictures,
-    Point,
-    PointLine,
-    PointPanel,
-    Points,
-    RowPanel,
-    RowWeights,
-    Scatter,
-    ScatterPanel,
-    TimeSplit,
-    ValueRow,
-    ValueTable,
-    View,
-)
 from holdfast.lab.report import Collection, write_report
 from holdfast.lab.report._colors import PRINT
 from holdfast.lab.report._looks import FIXED, looks_of
-from holdfast.lab.report.figures import Chart, chart, export, inline
+from holdfast.lab.report.figures import (
+    Chart,
+    Curves,
+    Measured,
+    MeasuredPanel,
+    MeasuredValue,
+    Metric,
+    Pictures,
+    Points,
+    RowWeights,
+    Scatter,
+    TimeSplit,
+    ValueTable,
+    View,
+    chart,
+    export,
+    inline,
+)
 from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trace
 from holdfast.lab.report.figures._metrics import QUANTITIES
 from holdfast.lab.report.figures._panel import Pens
@@ -49,6 +42,7 @@ from tests.lab.report.samples import (
     collection,
     everything,
     measurement,
+    sections,
     study,
     summary,
     views,
@@ -63,7 +57,7 @@ def curve(*hashes: str, y: Metric = "accuracy") -> Curves:
         title="C",
         x="step",
         y=y,
-        panels=(CurvePanel(title="", lines=(Line(label="SGD", runs=hashes),)),),
+        panels={"": {"SGD": hashes}},
     )
 
 
@@ -101,9 +95,9 @@ def test_gradients_of_the_same_work_take_the_same_time() -> None:
     slow.content["seconds"] = usual.content["seconds"] | {"gradient": 0.06}
     other.content["seconds"] = {"gradient": 0.1}
     runs = (usual, dear, slow, other)
-    lines = tuple(Line(label=str(i), runs=(run.hash,)) for i, run in enumerate(runs))
+    lines = {str(i): (run.hash,) for i, run in enumerate(runs)}
     drawn = chart(
-        Curves(title="C", x="seconds", y="accuracy", panels=(CurvePanel(title="", lines=lines),)),
+        Curves(title="C", x="seconds", y="accuracy", panels={"": lines}),
         collection(*runs),
     )
     traces = only_panel(drawn).traces
@@ -167,19 +161,16 @@ def test_every_metric_can_be_drawn_or_is_missed(key: Metric) -> None:
 def test_points_are_means_with_possible_intervals_and_crosses_cut_their_line() -> None:
     runs = [summary(value, seed=i) for i, value in enumerate((0.8, 0.9))]
     lost = summary(seed=5, end="diverged", n_steps=5)
-    places = tuple(
-        Point(x=x, runs=hashes)
-        for x, hashes in (
-            (0.0, (runs[0].hash, runs[1].hash)),
-            (0.2, (lost.hash,)),
-            (0.4, (runs[0].hash,)),
-        )
-    )
+    places: dict[float, tuple[str, ...]] = {
+        0.0: (runs[0].hash, runs[1].hash),
+        0.2: (lost.hash,),
+        0.4: (runs[0].hash,),
+    }
     view = Points(
         title="P",
         x_label="share",
         y="accuracy",
-        panels=(PointPanel(title="", lines=(PointLine(label="a", points=places),)),),
+        panels={"": {"a": places}},
     )
     panel = only_panel(chart(view, collection(*runs, lost)))
     first, last = panel.traces[0].pieces
@@ -202,14 +193,10 @@ def test_values_that_are_no_numbers_are_missing() -> None:
         measurement({"i": i}, {"seconds": value})
         for i, value in enumerate((1.0, "fast", None, True, float("nan")))
     ]
-    line = MeasuredLine(
-        label="a",
-        points=tuple(
-            MeasuredPoint(x=i, measurement=some.hash, value="seconds")
-            for i, some in enumerate(records)
-        ),
-    )
-    panel = MeasuredPanel(title="", x_label="x", y_label="y", lines=(line,))
+    line: dict[float, MeasuredValue] = {
+        i: MeasuredValue(measurement=some.hash, value="seconds") for i, some in enumerate(records)
+    }
+    panel = MeasuredPanel(x_label="x", y_label="y", lines={"a": line})
     drawn = chart(Measured(title="M", panels=(panel,)), collection(*records))
     assert len(only_panel(drawn).traces[0].pieces[0]) == 1
     assert drawn.remarks == ("4 of its 5 values are not there yet.",)
@@ -225,9 +212,7 @@ def test_far_points_do_not_squash_the_good_ones_and_are_counted() -> None:
 def test_rows_without_weights_are_told() -> None:
     run = summary()
     run.content["rows"]["weights"] = None
-    drawn = chart(
-        RowWeights(title="R", panels=(RowPanel(title="CmD", run=run.hash),)), collection(run)
-    )
+    drawn = chart(RowWeights(title="R", panels={"CmD": run.hash}), collection(run))
     assert (drawn.panels, drawn.remarks) == ((), ("CmD: this run has no weights of rows.",))
 
 
@@ -255,9 +240,7 @@ def test_a_bad_row_that_was_believed_cannot_be_overlooked() -> None:
 
 def test_rows_tell_weights_when_good_and_when_bad() -> None:
     run = summary()
-    drawn = chart(
-        RowWeights(title="R", panels=(RowPanel(title="GmD", run=run.hash),)), collection(run)
-    )
+    drawn = chart(RowWeights(title="R", panels={"GmD": run.hash}), collection(run))
     assert drawn.panels[0].table().rows[0] == ("0", "0.45", "0", "1", "1")
 
 
@@ -269,31 +252,22 @@ def test_rows_tell_weights_when_good_and_when_bad() -> None:
             title="P",
             x_label="x",
             y="loss",
-            panels=(
-                PointPanel(
-                    title="", lines=(PointLine(label="a", points=(Point(x=0, runs=(MISSING,)),)),)
-                ),
-            ),
+            panels={"": {"a": {0: (MISSING,)}}},
         ),
         Measured(
             title="M",
             panels=(
                 MeasuredPanel(
-                    title="",
                     x_label="x",
                     y_label="y",
-                    lines=(
-                        MeasuredLine(
-                            label="a", points=(MeasuredPoint(x=1, measurement=MISSING, value="v"),)
-                        ),
-                    ),
+                    lines={"a": {1: MeasuredValue(measurement=MISSING, value="v")}},
                 ),
             ),
         ),
-        Scatter(title="S", panels=(ScatterPanel(title="", measurement=MISSING),)),
+        Scatter(title="S", panels={"": MISSING}),
         Pictures(title="I", measurement=MISSING),
-        RowWeights(title="R", panels=(RowPanel(title="", run=MISSING),)),
-        TimeSplit(title="T", lines=(Line(label="a", runs=(MISSING,)),)),
+        RowWeights(title="R", panels={"": MISSING}),
+        TimeSplit(title="T", lines={"a": (MISSING,)}),
     ],
     ids=lambda view: view.kind,
 )
@@ -316,7 +290,7 @@ def test_a_figure_without_its_runs_says_so_in_one_line(view: View) -> None:
 def test_measurements_of_another_form_are_told(result: dict[str, object]) -> None:
     record = measurement({"kind": "odd"}, result)
     for view in (
-        Scatter(title="S", panels=(ScatterPanel(title="", measurement=record.hash),)),
+        Scatter(title="S", panels={"": record.hash}),
         Pictures(title="I", measurement=record.hash),
     ):
         drawn = chart(view, collection(record))
@@ -366,7 +340,7 @@ def test_hostile_labels_are_drawn_as_they_are(tmp_path: Path) -> None:
         title=HOSTILE,
         x="step",
         y="accuracy",
-        panels=(CurvePanel(title=HOSTILE, lines=(Line(label=HOSTILE, runs=(run.hash,)),)),),
+        panels={HOSTILE: {HOSTILE: (run.hash,)}},
     )
     drawn = chart(view, collection(run))
     (path,) = export(drawn, looks_of([tuple(drawn.labels)]), tmp_path / "hostile", ["svg"])
@@ -393,25 +367,25 @@ def test_lines_are_above_any_number_of_crosses(n_lost: int) -> None:
 
 def test_many_methods_with_long_names_fit(tmp_path: Path) -> None:
     runs = [summary(0.5 + i / 40, seed=i) for i in range(14)]
-    lines = tuple(
-        Line(label=f"a method with quite a long name, number {i}", runs=(run.hash,))
-        for i, run in enumerate(runs)
-    )
-    view = TimeSplit(title="T", lines=lines)
-    page = write_report(collection(*runs, study(view)), tmp_path, formats=("png",))
+    lines = {
+        f"a method with quite a long name, number {i}": (run.hash,) for i, run in enumerate(runs)
+    }
+    found = collection(*runs, study(*runs))
+    shown = sections(found, TimeSplit(title="T", lines=lines))
+    page = write_report(found, tmp_path, formats=("png",), sections=shown)
     assert (tmp_path / "figures" / "table-a.1-time-split.png").stat().st_size > 1000
     assert "number 13" in page.read_text()
 
 
 def test_measured_values_stand_in_a_table_with_what_is_missing() -> None:
     there = MeasuredValue(measurement="h", value="errors.mean")
-    cells = [
+    cells: list[MeasuredValue | str] = [
         there,
         MeasuredValue(measurement="h", value="none"),
         MeasuredValue(measurement="h", value="word"),
-        MeasuredValue(text="1/2"),
+        "1/2",
     ]
-    lost = [
+    lost: list[MeasuredValue | str] = [
         MeasuredValue(measurement="gone", value="x"),
         MeasuredValue(measurement="h", value="errors.mean.more"),
         there,
@@ -420,7 +394,7 @@ def test_measured_values_stand_in_a_table_with_what_is_missing() -> None:
     view = ValueTable(
         title="Values",
         columns=("a", "b", "c", "d"),
-        rows=(ValueRow(label="one", cells=tuple(cells)), ValueRow(label="two", cells=tuple(lost))),
+        rows={"one": tuple(cells), "two": tuple(lost)},
     )
     result = {"errors": {"mean": 0.25}, "none": None, "word": "finite"}
     found = Collection(

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.lab.records.views import AccuracyTable, TableRow
 from holdfast.lab.report import collect, write_report
 from holdfast.lab.report._rule_names import names_of, share_of
+from holdfast.lab.report.figures import AccuracyTable, TableRow
 from tests.lab.report.samples import (
     HOSTILE,
     collection,
     config,
     curve_of,
     everything,
+    sections,
     study,
     summary,
     views,
@@ -51,7 +52,8 @@ def test_the_same_input_gives_the_same_bytes_in_whatever_order(tmp_path: Path) -
     root = write_everything(tmp_path / "in")
     paths = [root / "deep", root / "measured", root / "more.jsonl", root / "studies"]
     for name, order in (("one", paths), ("two", paths[::-1])):
-        write_report(collect(order), tmp_path / name, notes={"table-a": "Read me."})
+        found = collect(order)
+        write_report(found, tmp_path / name, sections=sections(found, note="Read me."))
     one, two = dict(files(tmp_path / "one")), dict(files(tmp_path / "two"))
     assert one.keys() == two.keys()
     assert [name for name in one if one[name] != two[name]] == []
@@ -104,11 +106,10 @@ def test_hostile_texts_do_nothing(tmp_path: Path) -> None:
     run = summary()
     row = TableRow(group=HOSTILE, label=HOSTILE, runs=((run.hash,),), paper=(None,))
     table = AccuracyTable(title=HOSTILE, note=HOSTILE, columns=(HOSTILE,), rows=(row,))
-    bad = study(
-        table, curve_of(run, HOSTILE), name="../../" + HOSTILE, title=HOSTILE, about=HOSTILE
-    )
+    bad = study(run, name="../../" + HOSTILE, title=HOSTILE, about=HOSTILE)
     found = collection(run, bad, problems=(HOSTILE,))
-    page = write_report(found, tmp_path / "out", formats=("svg",), notes={bad.name: HOSTILE})
+    shown = sections(found, table, curve_of(run, HOSTILE), note=HOSTILE)
+    page = write_report(found, tmp_path / "out", formats=("svg",), sections=shown)
     parser = Tags()
     parser.feed(page.read_text())
     assert parser.tags.count("script") == 2  # the page's own, and the places of one panel
@@ -123,11 +124,10 @@ def test_hostile_texts_do_nothing(tmp_path: Path) -> None:
 
 def test_studies_whose_names_would_share_files_do_not(tmp_path: Path) -> None:
     run = summary()
-    some = [
-        study(curve_of(run, "a"), name=name)
-        for name in ("a/b", "a-b", "A-B", "../..", "other-runs", "live")
-    ]
-    write_report(collection(run, summary(seed=1), *some), tmp_path, formats=("svg",))
+    some = [study(run, name=name) for name in ("a/b", "a-b", "A-B", "../..", "other-runs", "live")]
+    found = collection(run, summary(seed=1), *some)
+    shown = sections(found, curve_of(run, "a"))
+    write_report(found, tmp_path, formats=("svg",), sections=shown)
     assert len(list((tmp_path / "figures").iterdir())) == 7
     ids = re.findall(r'\bid="([^"]+)"', (tmp_path / "index.html").read_text())
     assert len(ids) == len(set(ids))
@@ -138,9 +138,8 @@ def test_a_study_may_be_called_like_another_s_second_table(tmp_path: Path) -> No
     row = TableRow(group="", label="Clean", runs=((run.hash,),), paper=(None,))
     tables = [AccuracyTable(title=f"T{i}", columns=("a",), rows=(row,)) for i in range(2)]
     names = ("x", "x-2", "x-provenance", "x-table")
-    write_report(
-        collection(run, *(study(*tables, name=name) for name in names)), tmp_path, formats=("svg",)
-    )
+    found = collection(run, *(study(run, name=name) for name in names))
+    write_report(found, tmp_path, formats=("svg",), sections=sections(found, *tables))
     assert len(list((tmp_path / "tables").glob("*.md"))) == 8
     ids = re.findall(r'\bid="([^"]+)"', (tmp_path / "index.html").read_text())
     assert len(ids) == len(set(ids))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from holdfast.lab.records import Summary
-from holdfast.lab.records.views import AccuracyTable, PaperCell, TableRow
 from holdfast.lab.report._accuracy_table import grid
 from holdfast.lab.report._outcome import Outcome, outcome
 from holdfast.lab.report._student import student_quantile
+from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow
 from tests.lab.report.samples import collection, summary
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.lab.records.views import AccuracyTable, PaperCell, TableRow
 from holdfast.lab.report._accuracy_table import Grid, grid
 from holdfast.lab.report._latex import latex, latex_table
 from holdfast.lab.report._markdown import code, markdown, markdown_note, markdown_table
 from holdfast.lab.report._prose import paragraphs
+from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow
 from tests.lab.report.samples import HOSTILE, collection, everything, summary, views
 
 ESCAPED = re.compile(r"\\(?:[{}$&#_%]|text\w+\{\})|\$\\(?:pm|Omega|surd|xi)\$|\{[\[\]]\}")

@@ -11,7 +11,14 @@ from holdfast.lab.records._measurement import (
     write_measurement,
 )
 from holdfast.lab.records._reading import Record, is_record, read_record
-from holdfast.lab.records._study import STUDY_SUFFIX, Study, keep_study, read_study, write_study
+from holdfast.lab.records._study import (
+    STUDY_SUFFIX,
+    Labels,
+    Study,
+    keep_study,
+    read_study,
+    write_study,
+)
 from holdfast.lab.records._summary import Summary
 from holdfast.lab.records._writing import (
     METRICS_FILE,
@@ -29,6 +36,7 @@ __all__ = [
     "STUDY_SUFFIX",
     "VERSION",
     "Journal",
+    "Labels",
     "MeasurementRecord",
     "Record",
     "Study",

@@ -1,17 +1,16 @@
-"""Final accuracies beside the paper's, as words."""
+"""Tables of final accuracies beside the paper's."""
 
 from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
-from holdfast.lab.records.views import AccuracyTable, PaperCell, TableRow
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._outcome import Outcome, State, outcome, spread
 from holdfast.lab.report._words import percent
-from holdfast.lab.report.figures import accuracy_in_percent
+from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow, accuracy_in_percent
 
 EMPTY = "—"
-"""What stands for an empty cell of the paper."""
+"""Shown for an empty cell of the paper."""
 
 EMPTY_WORDS = "empty in the paper"
 
@@ -22,11 +21,11 @@ class Cell:
     """One method under one threat.
 
     Args:
-        text: mean and interval, or what came instead.
+        text: mean and spread, or a word for the state.
         seeds: how many of the seeds it is from; empty if all.
-        state: which of these it is.
-        is_best: whether no other mean of the line reads greater, once all of them are there.
-        paper: what the paper has, None where it has no such column.
+        state: whether there is a value, or why not.
+        is_best: whether no other mean of the line reads greater; False until the line is complete.
+        paper: the paper's cell, None where the paper has no such column.
     """
 
     text: str
@@ -47,10 +46,10 @@ class Grid:
     """A table of accuracies.
 
     Args:
-        title: what it shows.
-        note: what one must know to read it.
+        title: shown above it.
+        note: what a reader must know to read it.
         columns: the methods, each with whether the paper has a column for it.
-        groups: a heading, perhaps empty, and the lines below it, each a label and its cells.
+        groups: headings, which may be empty, and the lines below each, a label and its cells.
     """
 
     title: str
@@ -60,14 +59,14 @@ class Grid:
 
     @property
     def has_paper(self) -> bool:
-        """Whether the paper has any of it."""
+        """Whether the paper has any of its columns."""
         return any(has_paper for _, has_paper in self.columns)
 
 
-def grid(view: AccuracyTable, found: Collection) -> Grid:
-    """The table of a view."""
+def grid(view: AccuracyTable, collection: Collection) -> Grid:
+    """Return the table that shows `view`."""
     n = len(view.columns)
-    lines = [(row.group, (row.label, _cells(row, n, found))) for row in view.rows]
+    lines = [(row.group, (row.label, _cells(row, n, collection))) for row in view.rows]
     return Grid(
         title=view.title,
         note=view.note,
@@ -82,10 +81,10 @@ def grid(view: AccuracyTable, found: Collection) -> Grid:
     )
 
 
-def _cells(row: TableRow, n: int, found: Collection) -> tuple[Cell, ...]:
-    """As many as there are columns; what a line leaves out was not run."""
+def _cells(row: TableRow, n: int, collection: Collection) -> tuple[Cell, ...]:
+    """Return a cell for each of `n` columns; cells that the row leaves out were not run."""
     results = [
-        outcome(found, row.runs[i] if i < len(row.runs) else (), accuracy_in_percent)
+        outcome(collection, row.runs[i] if i < len(row.runs) else (), accuracy_in_percent)
         for i in range(n)
     ]
     ranks = [_rank(result) for result in results]
@@ -104,7 +103,7 @@ def _cells(row: TableRow, n: int, found: Collection) -> tuple[Cell, ...]:
 
 
 def _rank(result: Outcome) -> float | None:
-    """The mean as it is read, so that what reads the same is equally good."""
+    """Return the mean as it is shown, so that equal texts are equally good."""
     return None if result.mean is None else float(percent(result.mean))
 
 

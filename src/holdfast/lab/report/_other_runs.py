@@ -1,19 +1,17 @@
 """Runs that belong to no study."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from holdfast.lab.records import Summary
-from holdfast.lab.records.views import CurvePanel, Curves, Line
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._rule_names import names_of, share_of
 from holdfast.lab.report._words import ending, percent
-from holdfast.lab.report.figures import DataTable, accuracy_in_percent
+from holdfast.lab.report.figures import Curves, DataTable, accuracy_in_percent
 
 
-def other_runs(found: Collection) -> list[Summary]:
-    """Those that no study refers to, ordered by what they are."""
-    known = {key for study in found.studies for key in study.references}
-    runs = [run for key, run in found.runs.items() if key not in known]
+def other_runs(found: Collection, covered: Set[str]) -> list[Summary]:
+    """Runs that are not covered, ordered by their columns in the table."""
+    runs = [run for key, run in found.runs.items() if key not in covered]
     table = other_table(runs)
     return [
         run
@@ -70,11 +68,8 @@ def other_curves(runs: Sequence[Summary]) -> Curves:
         title="Test accuracy over the steps",
         x="step",
         y="accuracy",
-        panels=tuple(
-            CurvePanel(
-                title=title,
-                lines=tuple(Line(label=rule, runs=tuple(hashes)) for rule, hashes in lines.items()),
-            )
+        panels={
+            title: {rule: tuple(hashes) for rule, hashes in lines.items()}
             for title, lines in panels.items()
-        ),
+        },
     )

@@ -1,23 +1,22 @@
-"""The report before it is written out: one section per study."""
+"""The report before it is written: one section per study, and one for all other runs."""
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 from holdfast.lab.records import Study
-from holdfast.lab.records.views import AccuracyTable, View
 from holdfast.lab.report._accuracy_table import Grid, grid
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._other_runs import other_curves, other_runs, other_table
 from holdfast.lab.report._provenance import Provenance, provenance, provenance_of
-from holdfast.lab.report.figures import Chart, DataTable, chart
+from holdfast.lab.report.figures import AccuracyTable, Chart, DataTable, View, chart
 
 Item = Grid | Chart | DataTable
 
 TAKEN = ("content", "live", "problems", "theme")
-"""The page's own ids."""
+"""Ids that the page itself uses."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -25,28 +24,31 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A study, ready to be shown.
+    """A part of a report.
 
     Args:
-        slug: its name in addresses and file names, unlike those of the others; what belongs to it adds a dot, which no slug has, and more.
-        title: for people.
+        slug: name in addresses and file names. :func:`arrange` makes it safe and unique; names of
+            what belongs to the section add a dot, which no slug has.
+        title: heading.
         about: the setting.
-        command: what runs it; may be empty.
-        note: how the results read; may be empty.
-        items: what there is to see.
-        provenance: where it comes from.
+        command: command line that runs it; may be empty.
+        note: how to read the results; may be empty.
+        items: tables and figures.
+        provenance: where the results come from.
+        runs: hashes of the runs that it covers.
     """
 
     slug: str
     title: str
     about: str
-    command: str
-    note: str
+    command: str = ""
+    note: str = ""
     items: tuple[Item, ...]
     provenance: Provenance
+    runs: frozenset[str] = frozenset()
 
     def stem(self, item: Item) -> str:
-        """The name of an item's files, without their ending."""
+        """Return the name of an item's files without their suffix."""
         place = next(i for i, other in enumerate(self.items, start=1) if other is item)
         if isinstance(item, Chart):
             return f"{self.slug}.{place}-{item.kind}"
@@ -54,66 +56,61 @@ class Section:
         return self.slug if is_first else f"{self.slug}.{place}"
 
     def tables(self) -> Iterator[tuple[str, Grid | DataTable]]:
-        """All tables that have files, with the names of these, without their ending."""
+        """Yield all tables that have files, with the names of these without their suffix."""
         for item in self.items:
             if isinstance(item, Chart):
-                yield from (
-                    (f"{self.stem(item)}-{i}", table)
-                    for i, table in enumerate(item.tables, start=1)
-                )
+                stem = self.stem(item)
+                yield from ((f"{stem}-{i}", table) for i, table in enumerate(item.tables, start=1))
             else:
                 yield self.stem(item), item
 
 
-def sections(found: Collection, notes: Mapping[str, str]) -> tuple[Section, ...]:
-    """The studies, and the runs that belong to none."""
-    slugs = _slugs([study.name for study in found.studies] + ["other-runs"])
-    made = [
-        _study(study, slug, found, notes.get(study.name, ""))
-        for study, slug in zip(found.studies, slugs, strict=False)
-    ]
-    others = other_runs(found)
-    if others:
-        made.append(
-            Section(
-                slug=slugs[-1],
-                title="Other runs",
-                about="Runs that belong to no study.",
-                command="",
-                note="",
-                items=(other_table(others), chart(other_curves(others), found)),
-                provenance=provenance_of(others),
-            )
-        )
-    return tuple(made)
-
-
-def _study(study: Study, slug: str, found: Collection, note: str) -> Section:
+def study_section(
+    study: Study, views: Iterable[View], collection: Collection, note: str = ""
+) -> Section:
+    """Return the section of a study that shows these views of its runs and measurements."""
     return Section(
-        slug=slug,
+        slug=study.name,
         title=study.title,
         about=study.about,
         command=shlex.join(study.command),
         note=note,
-        items=tuple(_item(view, found) for view in study.views),
-        provenance=provenance(study, found),
+        items=tuple(_item(view, collection) for view in views),
+        provenance=provenance(study, collection),
+        runs=frozenset(study.runs),
     )
 
 
-def _item(view: View, found: Collection) -> Item:
-    """A table or a figure; one that a measurement's values do not fit is told in its place, and the others are made."""
+def arrange(sections: Sequence[Section], collection: Collection) -> tuple[Section, ...]:
+    """Return the sections with unique slugs, followed by one of the runs that none of them covers."""
+    covered = frozenset(key for section in sections for key in section.runs)
+    others = other_runs(collection, covered)
+    rest = Section(
+        slug="other-runs",
+        title="Other runs",
+        about="Runs that belong to no study.",
+        items=(other_table(others), chart(other_curves(others), collection)),
+        provenance=provenance_of(others),
+    )
+    parts = [*sections, rest]
+    slugs = _slugs([section.slug for section in parts])
+    named = [replace(part, slug=slug) for part, slug in zip(parts, slugs, strict=True)]
+    return tuple(named if others else named[:-1])
+
+
+def _item(view: View, collection: Collection) -> Item:
+    """Draw a view; where a measurement's values do not fit, a remark takes its place."""
     try:
-        return grid(view, found) if isinstance(view, AccuracyTable) else chart(view, found)
+        if isinstance(view, AccuracyTable):
+            return grid(view, collection)
+        return chart(view, collection)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        return Chart(
-            kind=view.kind,
-            title=view.title,
-            remarks=(f"This could not be shown ({type(error).__name__}: {error}).",),
-        )
+        remark = f"This could not be shown ({type(error).__name__}: {error})."
+        return Chart(kind=view.kind, title=view.title, remarks=(remark,))
 
 
 def _slugs(names: Iterable[str]) -> list[str]:
-    """A name for files and addresses from each name, which a stranger may have chosen; no two are equal, whatever the case of letters."""
+    """Return a safe slug for each name, of which no two are equal when case is ignored."""
     slugs: list[str] = []
     for name in names:
         base = slug = _UNSAFE.sub("-", name).strip("-")[:80] or "study"

@@ -1,7 +1,8 @@
 """The report's files."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.checks import failure
@@ -12,7 +13,7 @@ from holdfast.lab.report._looks import looks_of
 from holdfast.lab.report._markdown import markdown_table
 from holdfast.lab.report._markdown_report import markdown_report
 from holdfast.lab.report._page import page
-from holdfast.lab.report._sections import sections
+from holdfast.lab.report._sections import Section, arrange
 from holdfast.lab.report.figures import FORMATS, Chart, export
 
 FIGURES = "figures"
@@ -23,7 +24,8 @@ def write_report(
     found: Collection,
     folder: str | os.PathLike[str],
     formats: Sequence[str] = ("svg", "png", "pdf"),
-    notes: Mapping[str, str] | None = None,
+    sections: Sequence[Section] = (),
+    problems: Sequence[str] = (),
 ) -> Path:
     """Write the page, the same as Markdown, its tables and its figures; returns the page's path.
 
@@ -33,7 +35,8 @@ def write_report(
         found: what was collected.
         folder: where to; it is made if need be, and files of the same names are replaced.
         formats: of the figures' files, of "svg", "png" and "pdf". The first is the one that the Markdown shows, "svg" before others.
-        notes: how the results of a study read, by its name: paragraphs with blank lines between them, `code` and **bold**.
+        sections: of studies; runs that none of them covers are shown in a section of their own.
+        problems: sentences shown together with those of the collection.
     """
     formats = sorted(
         dict.fromkeys(formats), key=lambda name: (name != "svg", list(formats).index(name))
@@ -43,7 +46,8 @@ def write_report(
     folder = Path(folder)
     for name in (FIGURES, TABLES):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    made = sections(found, notes or {})
+    found = replace(found, problems=(*found.problems, *problems))
+    made = arrange(sections, found)
     charts = [
         (section, item)
         for section in made

@@ -1,19 +1,8 @@
-"""The figures of a report: what each view shows, and how it is drawn for a file or for the page."""
+"""The figures of a report: views in, charts out, drawn for a file or for the page."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.lab.records.views import (
-    Curves,
-    Measured,
-    Pictures,
-    Points,
-    RowWeights,
-    Scatter,
-    TimeSplit,
-    ValueTable,
-    View,
-)
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report.figures._chart import Chart
 from holdfast.lab.report.figures._curves import curves
@@ -28,11 +17,47 @@ from holdfast.lab.report.figures._row_weights import row_weights
 from holdfast.lab.report.figures._scatter import scatter
 from holdfast.lab.report.figures._time_split import time_split
 from holdfast.lab.report.figures._values import values
+from holdfast.lab.report.figures._views import (
+    AccuracyTable,
+    Curves,
+    Lines,
+    Measured,
+    MeasuredPanel,
+    MeasuredValue,
+    Metric,
+    PaperCell,
+    Pictures,
+    Points,
+    RowWeights,
+    Runs,
+    Scatter,
+    TableRow,
+    TimeSplit,
+    ValueTable,
+    View,
+)
 
 __all__ = [
     "FORMATS",
+    "AccuracyTable",
     "Chart",
+    "Curves",
     "DataTable",
+    "Lines",
+    "Measured",
+    "MeasuredPanel",
+    "MeasuredValue",
+    "Metric",
+    "PaperCell",
+    "Pictures",
+    "Points",
+    "RowWeights",
+    "Runs",
+    "Scatter",
+    "TableRow",
+    "TimeSplit",
+    "ValueTable",
+    "View",
     "accuracy_in_percent",
     "chart",
     "export",
@@ -40,18 +65,18 @@ __all__ = [
     "sample",
 ]
 
-CHARTS: Mapping[str, Callable[[Any, Collection], Chart]] = {
-    Curves.kind: curves,
-    Points.kind: points,
-    Measured.kind: measured,
-    ValueTable.kind: values,
-    Scatter.kind: scatter,
-    Pictures.kind: pictures,
-    RowWeights.kind: row_weights,
-    TimeSplit.kind: time_split,
+CHARTS: Mapping[type[View], Callable[[Any, Collection], Chart]] = {
+    Curves: curves,
+    Points: points,
+    Measured: measured,
+    ValueTable: values,
+    Scatter: scatter,
+    Pictures: pictures,
+    RowWeights: row_weights,
+    TimeSplit: time_split,
 }
 
 
-def chart(view: View, found: Collection) -> Chart:
-    """The figure that a view is."""
-    return CHARTS[view.kind](view, found)
+def chart(view: View, collection: Collection) -> Chart:
+    """Return the figure that shows `view`; an :class:`AccuracyTable` is made by `grid`."""
+    return CHARTS[type(view)](view, collection)

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.image import imread
 from matplotlib.ticker import FixedLocator
 
-from holdfast.lab.records.views import Pictures
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report.figures._chart import Chart, Picture, PictureGrid
 from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape
+from holdfast.lab.report.figures._views import Pictures
 
 GAP = 0.06
 """Between images, in shares of one."""

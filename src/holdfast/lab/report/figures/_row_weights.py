@@ -1,4 +1,4 @@
-"""Who was bad, and whom the rule believed."""
+"""Weight given to each row."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from holdfast.lab.records import Summary
-from holdfast.lab.records.views import RowPanel, RowWeights
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._words import number
 from holdfast.lab.report.figures._chart import Chart, absent
 from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
+from holdfast.lab.report.figures._views import RowWeights
 
 FINE = 7
 """Pixels along a side of a cell that is marked."""
@@ -164,14 +164,14 @@ def _frame(u: int, v: int, _strength: float, color: tuple[float, float, float]) 
 
 def row_weights(view: RowWeights, found: Collection) -> Chart:
     """One panel per run that has weights."""
-    panels, remarks = [], list(absent(found, [panel.run for panel in view.panels]))
-    for panel in view.panels:
-        run = found.runs.get(panel.run)
+    panels, remarks = [], list(absent(found, list(view.panels.values())))
+    for title, key in view.panels.items():
+        run = found.runs.get(key)
         if run is None:
             continue
-        heat = _heat(panel, run)
+        heat = _heat(title, run)
         if heat is None:
-            remarks.append(f"{panel.title}: this run has no weights of rows.")
+            remarks.append(f"{title}: this run has no weights of rows.")
         else:
             panels.append(heat)
     return Chart(
@@ -184,12 +184,12 @@ def row_weights(view: RowWeights, found: Collection) -> Chart:
     )
 
 
-def _heat(panel: RowPanel, run: Summary) -> HeatPanel | None:
+def _heat(title: str, run: Summary) -> HeatPanel | None:
     rows = run.content["rows"]
     if not rows["weights"]:
         return None
     return HeatPanel(
-        title=panel.title,
+        title=title,
         steps=tuple(rows["step"]),
         weights=tuple(map(tuple, rows["weights"])),
         bad=tuple(frozenset(some) for some in rows["bad"]),

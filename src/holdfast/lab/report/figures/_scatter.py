@@ -7,12 +7,12 @@ from typing import Any, final
 
 from matplotlib.axes import Axes
 
-from holdfast.lab.records.views import Scatter, ScatterPanel
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._words import counted, listed, number
 from holdfast.lab.report.figures._chart import Chart
 from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
 from holdfast.lab.report.figures._ticks import set_scale
+from holdfast.lab.report.figures._views import Scatter
 
 Place = tuple[float, float]
 
@@ -136,15 +136,15 @@ class CloudPanel(Panel):
 def scatter(view: Scatter, found: Collection) -> Chart:
     """Good and bad points and the estimates."""
     panels, remarks = [], []
-    for panel in view.panels:
-        record = found.measurements.get(panel.measurement)
+    for title, measurement in view.panels.items():
+        record = found.measurements.get(measurement)
         if record is None:
             remarks.append(
-                f"Nothing to show yet: the measurement of {panel.title or view.title} is not there."
+                f"Nothing to show yet: the measurement of {title or view.title} is not there."
             )
             continue
         try:
-            cloud = _cloud(panel, record.result)
+            cloud = _cloud(title, record.result)
         except (KeyError, TypeError, ValueError, AttributeError):
             remarks.append(f"The measurement {record.hash[:8]} does not hold points of the plane.")
             continue
@@ -160,12 +160,12 @@ def scatter(view: Scatter, found: Collection) -> Chart:
     )
 
 
-def _cloud(panel: ScatterPanel, result: Mapping[str, Any]) -> CloudPanel:
+def _cloud(title: str, result: Mapping[str, Any]) -> CloudPanel:
     good = tuple(_place(point) for point in result["good"])
     if not good:
         raise ValueError("no good point")
     return CloudPanel(
-        title=panel.title,
+        title=title,
         good=good,
         bad=tuple(_place(point) for point in result["bad"]),
         estimates={str(label): _place(point) for label, point in result["estimates"].items()},

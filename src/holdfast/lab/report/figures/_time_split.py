@@ -8,12 +8,12 @@ from typing import final
 
 from matplotlib.axes import Axes
 
-from holdfast.lab.records.views import Line, TimeSplit
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report.figures._chart import Chart, absent
 from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
 from holdfast.lab.report.figures._step_times import REMARK, step_times
 from holdfast.lab.report.figures._ticks import set_scale
+from holdfast.lab.report.figures._views import Runs, TimeSplit
 
 PARTS = ("data", "attack", "gradient", "aggregation", "optimizer")
 """In the order of a step; others come after them."""
@@ -110,13 +110,13 @@ def _wrapped(label: str) -> str:
 
 def time_split(view: TimeSplit, found: Collection) -> Chart:
     """The mean over the seeds that ended of the median time of each part."""
-    keys = [key for line in view.lines for key in line.runs]
+    keys = [key for runs in view.lines.values() for key in runs]
     times = step_times(
         found.runs[key]
         for key in dict.fromkeys(keys)
         if key in found.runs and found.runs[key].has_ended
     )
-    bars = [(line.label, parts) for line in view.lines if (parts := _parts(line, times))]
+    bars = [(label, parts) for label, some in view.lines.items() if (parts := _parts(some, times))]
     panels = (BarPanel(title="", bars=tuple(bars)),) if bars else ()
     remarks = (*([REMARK] if len(times) > 1 else []), *absent(found, keys))
     return Chart(
@@ -129,7 +129,7 @@ def time_split(view: TimeSplit, found: Collection) -> Chart:
     )
 
 
-def _parts(line: Line, times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    runs = [times[key] for key in line.runs if key in times]
+def _parts(keys: Runs, times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    runs = [times[key] for key in keys if key in times]
     names = dict.fromkeys(part for seconds in runs for part in seconds if part != "evaluation")
     return {part: 1000 * fmean(seconds.get(part, 0.0) for seconds in runs) for part in names}
