@@ -52,24 +52,27 @@ class Outcome:
         is_shown = len(self.values) > 1 and self.state == "value"
         return (min(self.values), max(self.values)) if is_shown else None
 
-    @property
-    def seeds(self) -> str:
-        """Number of seeds of the result, if runs are missing."""
-        is_partial = 0 < self.n_ended < self.n_wanted
-        return f"{self.n_ended} of {self.n_wanted} seeds" if is_partial else ""
-
-    def result(self, form: Callable[[float], str] = percent) -> str:
-        """Format the mean with its range, or the state; next to divergence, the range only."""
-        if self.state == "value":
-            return with_range(self.values, form)
+    def text(self, form: Callable[[float], str] = percent) -> str:
+        """Format the mean, or the state."""
+        if self.mean is not None:
+            return form(self.mean)
         if self.n_diverged and self.values:
-            rest = _range(self.values, form)
-            return f"{self.n_diverged} of {self.n_ended} {DIVERGED}, others {rest}"
+            return f"{self.n_diverged} of {self.n_ended} {DIVERGED}"
         return DIVERGED if self.n_diverged else self.unfinished or NOT_RUN
 
+    def detail(self, form: Callable[[float], str] = percent) -> str:
+        """Format the range, and the number of seeds if runs are missing; may be empty."""
+        is_shown = self.range or (self.n_diverged and self.values)
+        words = [_range(self.values, form)] if is_shown else []
+        words = [f"others {words[0]}"] if words and self.n_diverged else words
+        if 0 < self.n_ended < self.n_wanted:
+            words.append(f"{self.n_ended} of {self.n_wanted} seeds")
+        return ", ".join(words)
+
     def words(self, form: Callable[[float], str] = percent) -> str:
-        """Format result and seeds."""
-        return f"{self.result(form)} ({self.seeds})" if self.seeds else self.result(form)
+        """Format text and detail."""
+        detail = self.detail(form)
+        return f"{self.text(form)} ({detail})" if detail else self.text(form)
 
 
 def with_range(values: Sequence[float], form: Callable[[float], str] = percent) -> str:
