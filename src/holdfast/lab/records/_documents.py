@@ -110,11 +110,12 @@ def build(kind: Any, data: object, name: str) -> object:
     if origin is Literal:
         return _expect(data in arguments, data, name, f"one of {', '.join(arguments)}")
     if origin is tuple:
-        _expect(isinstance(data, (list, tuple)), data, name, "a list")
-        return tuple(build(arguments[0], value, name) for value in data)  # type: ignore[attr-defined]
+        if not isinstance(data, (list, tuple)):
+            raise failure(name, "be a list", short(data))
+        return tuple(build(arguments[0], value, name) for value in data)
     if is_dataclass(kind) or origin is dict:
-        _expect(isinstance(data, Mapping), data, name, "a mapping")
-        assert isinstance(data, Mapping)
+        if not isinstance(data, Mapping):
+            raise failure(name, "be a mapping", short(data))
         if origin is dict:
             return {str(key): build(arguments[1], value, name) for key, value in data.items()}
         _check_fields(kind, data, name)

@@ -87,7 +87,7 @@ def with_range(values: Sequence[float], form: Callable[[float], str] = percent) 
 
 
 def _range(values: Sequence[float], form: Callable[[float], str]) -> str:
-    return "–".join(dict.fromkeys([form(min(values)), form(max(values))]))
+    return "\N{EN DASH}".join(dict.fromkeys([form(min(values)), form(max(values))]))
 
 
 def outcome(

@@ -41,9 +41,7 @@ class InlinePanel:
     places: dict[str, Any]
 
 
-def inline(
-    chart: Chart, styles: Mapping[str, SeriesStyle], prefix: str
-) -> tuple[InlinePanel, ...]:
+def inline(chart: Chart, styles: Mapping[str, SeriesStyle], prefix: str) -> tuple[InlinePanel, ...]:
     """Draw the panels of a figure; `prefix` makes ids unique on the page."""
     width = SINGLE_WIDTH if len(chart.panels) == 1 else WIDTH
     return tuple(

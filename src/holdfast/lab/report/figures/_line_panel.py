@@ -116,9 +116,9 @@ class LinePanel(Panel):
                 self._draw_piece(axes, pens, trace.label, piece)
         for cross, y in self._placed_crosses():
             pen = pens[cross.label]
-            style = {"marker": "x", "markersize": 6, "markeredgewidth": 1.8, "linestyle": "none"}
-            where = {"transform": _transform(axes, cross), "clip_on": False, "zorder": 4}
-            axes.plot([cross.x], [y], color=pen.color, gid=pen.gid, **style, **where)  # type: ignore[arg-type]
+            (mark,) = axes.plot([cross.x], [y], "x", transform=_transform(axes, cross), zorder=4)
+            mark.set(color=pen.color, gid=pen.gid, clip_on=False)
+            mark.set(markersize=6, markeredgewidth=1.8)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)
         set_scale(axes.xaxis, self.x_scale, self.ticks)

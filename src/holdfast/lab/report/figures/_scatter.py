@@ -65,22 +65,15 @@ class CloudPanel(Panel):
     def draw(self, axes: Axes, pens: Pens) -> None:
         for label, places in (("good", self.good), ("bad", self.bad)):
             pen = pens[label]
-            style = {"s": 14, "alpha": 0.6, "linewidths": 0, "marker": pen.marker, "gid": pen.gid}
             if places:
-                axes.scatter(*zip(*places, strict=True), c=pen.color, **style)  # type: ignore[arg-type]
-        for label, (x, y) in self.estimates.items():
+                x, y = zip(*places, strict=True)
+                dots = axes.scatter(x, y, s=14, c=pen.color, marker=pen.marker, linewidths=0)
+                dots.set(alpha=0.6, gid=pen.gid)
+        for label, place in self.estimates.items():
             pen = pens[label]
-            axes.plot(
-                [x],
-                [y],
-                marker=pen.marker,
-                markersize=8,
-                color=pen.color,
-                markeredgecolor=pens.ink["paper"],
-                linestyle="none",
-                zorder=4,
-                gid=pen.gid,
-            )
+            (mark,) = axes.plot(*([value] for value in place), linestyle="none", zorder=4)
+            mark.set(color=pen.color, marker=pen.marker, markersize=8, gid=pen.gid)
+            mark.set(markeredgecolor=pens.ink["paper"])
         axes.set_xlim(self.limits[0])
         axes.set_ylim(self.limits[1])
         axes.set_aspect("equal", adjustable="box")
