@@ -64,17 +64,18 @@ def code(text: str) -> str:
 def _inline(tokens: Iterable[Token]) -> str:
     text, address = "", ""
     for token in tokens:
-        address = str(token.attrGet("href") or address)
+        address = str(token.attrGet("href") or address).replace("(", "%28").replace(")", "%29")
         if token.type == "text":
             # Escaping strips the spaces around a text, which separate it from the next.
             left, right = (" " * bool(re.search(end, token.content)) for end in (r"^\s", r"\S\s$"))
             text += left + escaped(token.content) + right
         elif token.type == "code_inline":
             text += code(token.content)
+        elif token.type == "link_open":
+            text = re.sub("!$", r"\\!", text) + "["  # a link, not an image
         else:
-            breaks = {"softbreak": " ", "hardbreak": "\\\n"}
-            links = {"link_open": "[", "link_close": f"](<{address}>)"}
-            text += (breaks | links).get(token.type, token.markup)
+            marks = {"softbreak": " ", "hardbreak": "\\\n", "link_close": f"]({address})"}
+            text += marks.get(token.type, token.markup)
     return text
 
 

@@ -80,14 +80,14 @@ def with_range(values: Sequence[float], form: Callable[[float], str] = percent) 
 
     Example:
         >>> with_range([88.42, 89.0]), with_range([88.42])
-        ('88.7 (88.4–89.0)', '88.4')
+        ('88.7 (88.4 to 89.0)', '88.4')
     """
     mean = form(fmean(values))
     return mean if len(values) == 1 else f"{mean} ({_range(values, form)})"
 
 
 def _range(values: Sequence[float], form: Callable[[float], str]) -> str:
-    return "\N{EN DASH}".join(dict.fromkeys([form(min(values)), form(max(values))]))
+    return " to ".join(dict.fromkeys([form(min(values)), form(max(values))]))
 
 
 def outcome(
