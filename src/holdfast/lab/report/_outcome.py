@@ -15,13 +15,9 @@ State = Literal["value", "diverged", "unfinished", "not run"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Counts of runs, and the values of those that finished.
+    """Values of the finished runs, and counts of the others.
 
-    Args:
-        n_wanted: number of runs of the cell.
-        values: values of the finished runs.
-        n_diverged: number of runs that diverged.
-        unfinished: progress of the longest unfinished run; empty if there is none.
+    `unfinished` is the progress of the longest unfinished run, or empty.
     """
 
     n_wanted: int

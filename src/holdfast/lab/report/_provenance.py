@@ -13,12 +13,7 @@ from holdfast.lab.report._formatting import counted
 @final
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where the results of a section come from.
-
-    Args:
-        facts: names and texts.
-        commands: distinct command lines.
-    """
+    """Where the results of a section come from: named facts, and distinct command lines."""
 
     facts: tuple[tuple[str, str], ...]
     commands: tuple[str, ...]

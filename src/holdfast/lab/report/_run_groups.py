@@ -30,11 +30,9 @@ _NUMERIC = re.compile(r"[\d.,%e+-]*")
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunGroup:
-    """Runs of one configuration that differ only in the seed.
+    """Runs of one configuration, sorted by seed.
 
-    Args:
-        settings: the settings as text: those in :data:`NAMED`, and all fields by their paths.
-        runs: the runs, sorted by seed.
+    `settings` are texts: those in :data:`NAMED`, and all fields of the configuration by path.
     """
 
     settings: Mapping[str, str]

@@ -57,19 +57,17 @@ DASHES: tuple[Dashes, ...] = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class SeriesStyle:
-    """How a label is drawn.
-
-    Args:
-        key: identifies the label's artists on the page.
-        color: a name in :data:`COLORS`.
-        marker: a marker of matplotlib.
-        dashes: line style.
-    """
+    """How a label is drawn; `key` identifies its artists on the page."""
 
     key: str
     color: str
     marker: str = "o"
     dashes: Dashes = "-"
+
+    @property
+    def gid(self) -> str:
+        """The id of its artists in an SVG."""
+        return f"series-{self.key}"
 
 
 FIXED: Mapping[str, SeriesStyle] = {

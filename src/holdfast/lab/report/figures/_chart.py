@@ -1,53 +1,33 @@
 """Figures before they are drawn: charts made of panels."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, final
 
 from matplotlib.axes import Axes
 
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import counted
-from holdfast.lab.report._series_style import PRINT, Dashes, SeriesStyle
+from holdfast.lab.report._series_style import PRINT, SeriesStyle
+from holdfast.lab.report.figures._views import View
 
 Shape = Literal["line", "marker", "patch", "frame"]
 """Shape of the sample beside a label."""
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Pen:
-    """A style with the colors of one output."""
-
-    color: str
-    marker: str
-    dashes: Dashes
-    gid: str
-
-
-@final
 @dataclass(frozen=True)
 class Pens:
-    """The pen of each label.
-
-    Args:
-        styles: style by label.
-        ink: value of each color name.
-    """
+    """The styles of labels, and the value of each color name in one output (`ink`)."""
 
     styles: Mapping[str, SeriesStyle]
     ink: Mapping[str, str]
 
-    def __getitem__(self, label: str) -> Pen:
-        """Return the pen of a label."""
+    def __getitem__(self, label: str) -> SeriesStyle:
+        """Return the style of a label with the value of its color."""
         style = self.styles[label]
-        return Pen(
-            color=self.ink[style.color],
-            marker=style.marker,
-            dashes=style.dashes,
-            gid=f"series-{style.key}",
-        )
+        return replace(style, color=self.ink[style.color])
 
     def image_color(self, label: str) -> str:
         """Return a real color for a label: images cannot use CSS variables."""
@@ -57,14 +37,9 @@ class Pens:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A point of a panel that shows a value under the pointer.
+    """A value that is shown under the pointer, at pixels from the left and from the bottom.
 
-    Args:
-        label: label of the value.
-        x: pixels from the left.
-        y: pixels from the bottom.
-        at: the horizontal value as text.
-        says: the value as text.
+    `at` is the horizontal value as text, `says` the value itself.
     """
 
     label: str
@@ -73,18 +48,17 @@ class Mark:
     at: str
     says: str
 
+    @staticmethod
+    def of(axes: Axes, label: str, place: tuple[float, float], at: str, says: str) -> "Mark":
+        """Make a mark at a point in data coordinates, after layout of the axes."""
+        x, y = map(float, axes.transData.transform(place))
+        return Mark(label=label, x=x, y=y, at=at, says=says)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DataTable:
-    """A table of texts.
-
-    Args:
-        caption: title of the table.
-        columns: column names; the first column names the row.
-        rows: cells.
-        texts: indices of the columns that are aligned as text.
-    """
+    """A table; the first column names the row, `texts` are the columns aligned as text."""
 
     caption: str
     columns: tuple[str, ...]
@@ -94,12 +68,7 @@ class DataTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel(ABC):
-    """One pair of axes.
-
-    Args:
-        title: may be empty.
-        legend: text that this panel adds to a label.
-    """
+    """One pair of axes; `legend` is text that this panel adds to labels."""
 
     title: str
     legend: Mapping[str, str] = field(default_factory=dict)
@@ -152,8 +121,8 @@ class Chart:
 
     Args:
         kind: kind of its view, part of file names.
-        title: title of the figure.
-        note: explanation for readers.
+        title: shown above it.
+        note: what a reader must know to read it.
         panels: empty if there is nothing to draw.
         remarks: sentences about missing or hidden values.
         keys: collective name of the labels.
@@ -174,6 +143,14 @@ class Chart:
     def labels(self) -> Mapping[str, Shape]:
         """Labels of all panels."""
         return {label: shape for panel in self.panels for label, shape in panel.labels.items()}
+
+
+def chart_of(
+    view: View, panels: Iterable[Panel] = (), remarks: Iterable[str] = (), **more: Any
+) -> Chart:
+    """Make the chart of a view."""
+    more |= {"panels": tuple(panels), "remarks": tuple(remarks)}
+    return Chart(kind=view.kind, title=view.title, note=view.note, **more)
 
 
 def absent(found: Collection, runs: list[str]) -> tuple[str, ...]:
@@ -207,12 +184,6 @@ def not_yet(n_missing: int, n: int, noun: str) -> tuple[str, ...]:
         what = f"its {noun} is" if n == 1 else f"all of its {n:,} {noun}s are"
         return (f"Nothing to show yet: {what} missing.",)
     return (f"{n_missing:,} of its {counted(n, noun)} {_are(n_missing)} missing.",)
-
-
-def pixels(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """Pixel coordinates of a data point."""
-    placed = axes.transData.transform((x, y))
-    return float(placed[0]), float(placed[1])
 
 
 def _are(n: int) -> str:

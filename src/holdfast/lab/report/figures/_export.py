@@ -36,8 +36,8 @@ def export(
     with drawing_settings(PRINT, size=8.5):
         figure = _figure(chart, Pens(styles, PRINT))
         for name, path in zip(formats, paths, strict=True):
-            options = {"format": name, "metadata": dict(FORMATS[name]), "dpi": 160}
-            write_atomically(path, partial(figure.savefig, facecolor=PRINT["paper"], **options))
+            save = partial(figure.savefig, format=name, metadata=dict(FORMATS[name]), dpi=160)
+            write_atomically(path, partial(save, facecolor=PRINT["paper"]))
     return paths
 
 

@@ -83,18 +83,18 @@ def sample(shape: Shape, style: SeriesStyle, prefix: str) -> str:
     with drawing_settings(PAGE, size=8):
         figure = Figure((26 / DPI, 10 / DPI), dpi=DPI)
         pen = Pens({"": style}, PAGE)[""]
-        place = {"transform": figure.transFigure}
         artist: Rectangle | Line2D
         if shape == "patch":
-            artist = Rectangle((0.2, 0.0), 0.6, 1.0, color=pen.color, linewidth=0, **place)
+            artist = Rectangle((0.2, 0.0), 0.6, 1.0, color=pen.color, linewidth=0)
         elif shape == "frame":
-            artist = Rectangle((0.3, 0.12), 0.4, 0.76, fill=False, linewidth=1.6, **place)
+            artist = Rectangle((0.3, 0.12), 0.4, 0.76, fill=False, linewidth=1.6)
             artist.set_edgecolor(pen.color)
         else:
-            artist = Line2D([0.04, 0.5, 0.96], [0.5] * 3, color=pen.color, linewidth=1.6, **place)
+            artist = Line2D([0.04, 0.5, 0.96], [0.5] * 3, color=pen.color, linewidth=1.6)
             artist.set(linestyle="none" if shape == "marker" else pen.dashes)
             artist.set(marker=pen.marker, markersize=7 if shape == "marker" else 5)
             artist.set(markevery=[1], markeredgewidth=0)
+        artist.set_transform(figure.transFigure)
         figure.add_artist(artist)
         return _svg(figure, prefix)
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from holdfast.lab.report.figures._chart import DataTable, Mark, Panel, Pens, Shape, pixels
+from holdfast.lab.report.figures._chart import DataTable, Mark, Panel, Pens, Shape
 from holdfast.lab.report.figures._views import Scale
 
 BOTTOM, STEP, MOST = 0.04, 0.06, 0.5
@@ -73,10 +73,7 @@ class LinePanel(Panel):
     """One line per method.
 
     Args:
-        x_label: label of the horizontal axis.
-        y_label: label of the vertical axis.
-        x_scale: scale of the horizontal axis.
-        y_scale: scale of the vertical axis.
+        x_label, y_label, x_scale, y_scale: of the axes.
         ticks: ticks of the horizontal axis; empty for automatic ticks.
         traces: the lines.
         crosses: runs that diverged; each belongs to a line.
@@ -143,13 +140,14 @@ class LinePanel(Panel):
             linewidth=1.6,
             gid=pen.gid,
         )
-        wide = [(spot.x, spot.low, spot.high) for spot in piece if spot.low is not None]
-        if wide and self.spread == "band":
-            axes.fill_between(
-                *zip(*wide, strict=True), color=pen.color, alpha=0.16, linewidth=0, gid=pen.gid
-            )
-        elif wide:
-            axes.vlines(*zip(*wide, strict=True), colors=pen.color, linewidth=1.2, gid=pen.gid)
+        ends = [(spot.x, spot.low, spot.high) for spot in piece if spot.low is not None]
+        if ends:
+            x, low, high = map(list, zip(*ends, strict=True))
+            if self.spread == "band":
+                band = axes.fill_between(x, low, high, color=pen.color, alpha=0.16, linewidth=0)
+                band.set_gid(pen.gid)
+            else:
+                axes.vlines(x, low, high, colors=pen.color, linewidth=1.2, gid=pen.gid)
 
     def _make_room(self, axes: Axes) -> None:
         """Extend the vertical axis so that lines are above the crosses at the bottom."""
@@ -180,8 +178,7 @@ class LinePanel(Panel):
         found = []
         for trace in self.traces:
             for spot in trace.spots:
-                x, y = pixels(axes, spot.x, spot.y)
-                found.append(Mark(label=trace.label, x=x, y=y, at=spot.at, says=spot.says))
+                found.append(Mark.of(axes, trace.label, (spot.x, spot.y), spot.at, spot.says))
         for cross, height in self._placed_crosses():
             x, y = map(float, _transform(axes, cross).transform((cross.x, height)))
             found.append(Mark(label=cross.label, x=x, y=y, at=cross.at, says=cross.says))
@@ -189,8 +186,10 @@ class LinePanel(Panel):
 
     def table(self) -> DataTable:
         cells: dict[tuple[float, str], dict[str, list[str]]] = {}
-        shown = [(trace.label, spot) for trace in self.traces for spot in trace.spots]
-        for label, one in [*shown, *((cross.label, cross) for cross in self.crosses)]:
+        shown: list[tuple[str, Spot | Cross]] = []
+        shown += [(trace.label, spot) for trace in self.traces for spot in trace.spots]
+        shown += [(cross.label, cross) for cross in self.crosses]
+        for label, one in shown:
             cells.setdefault((one.x, one.at), {}).setdefault(label, []).append(one.says)
         rows = [
             (at, *("; ".join(by_label.get(label, [])) for label in self.labels))

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import number
-from holdfast.lab.report.figures._chart import Chart, DataTable, not_yet
+from holdfast.lab.report.figures._chart import Chart, DataTable, chart_of, not_yet
 from holdfast.lab.report.figures._line_panel import LinePanel, Spot, Trace
 from holdfast.lab.report.figures._views import Measured, MeasuredPanel, MeasuredValue, ValueTable
 
@@ -28,15 +28,8 @@ def measured(view: Measured, collection: Collection) -> Chart:
         fitted = _exponents(traces) if panel.x_scale == panel.y_scale == "log" else {}
         tables += [_exponent_table(panel.title, fitted)] if fitted else []
         panels += [_panel(panel, traces, fitted)] if traces else []
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=tuple(panels),
-        remarks=not_yet(values.count(None), len(values), "value"),
-        keys="Lines",
-        tables=tuple(tables),
-    )
+    remarks = not_yet(values.count(None), len(values), "value")
+    return chart_of(view, panels, remarks, keys="Lines", tables=tuple(tables))
 
 
 def value_table(view: ValueTable, collection: Collection) -> Chart:
@@ -47,12 +40,12 @@ def value_table(view: ValueTable, collection: Collection) -> Chart:
     missing = sum(_text(cell, collection) == NOT_MEASURED for cell in wanted)
     remarks = not_yet(missing, len(wanted), "value")
     if missing and missing == len(wanted):
-        return Chart(kind=view.kind, title=view.title, note=view.note, remarks=remarks)
+        return chart_of(view, remarks=remarks)
     rows = tuple(
         (label, *(_text(cell, collection) for cell in cells)) for label, cells in view.rows.items()
     )
     table = DataTable(caption=view.title, columns=("", *view.columns), rows=rows)
-    return Chart(kind=view.kind, title=view.title, note=view.note, remarks=remarks, tables=(table,))
+    return chart_of(view, remarks=remarks, tables=(table,))
 
 
 def _value(value: MeasuredValue, collection: Collection) -> Any:

@@ -21,16 +21,11 @@ REMARK = (
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Quantity:
-    """A quantity of a summary.
+    """A quantity of a summary: of its evaluations if `is_evaluated`, else of its series.
 
-    Args:
-        key: its name in the summary.
-        label: label of its axis.
-        is_evaluated: whether it belongs to the evaluations, otherwise to the series.
-        factor: from the unit in the summary to the unit that is shown.
-        form: formats a value.
+    `factor` converts to the unit that is shown, `form` formats a value.
     """
 
     key: Metric
@@ -46,12 +41,12 @@ class Quantity:
 
     def over_steps(self, run: Summary) -> list[tuple[int, float]]:
         """Return steps and values, without missing values."""
+        steps, values = run.series["step"], run.series.get(self.key, ())
         if self.is_evaluated:
-            pairs = [(one.step, getattr(one, self.key)) for one in run.evaluations]
-        else:
-            steps = run.series["step"]
-            pairs = list(zip(steps, run.series.get(self.key, [None] * len(steps)), strict=True))
-        return [(int(step), self.factor * value) for step, value in pairs if value is not None]
+            steps = tuple(one.step for one in run.evaluations)
+            values = tuple(getattr(one, self.key) for one in run.evaluations)
+        pairs = zip(steps, values, strict=False)  # a series may be missing
+        return [(int(step or 0), self.factor * value) for step, value in pairs if value is not None]
 
     def at_the_end(self, run: Summary) -> float | None:
         """Return the last value."""
@@ -62,21 +57,15 @@ class Quantity:
 QUANTITIES: Mapping[Metric, Quantity] = {
     quantity.key: quantity
     for quantity in (
+        Quantity("accuracy", "test accuracy (%)", is_evaluated=True, factor=100, form=percent),
+        Quantity("test_loss", "test loss", is_evaluated=True),
         Quantity(
-            key="accuracy", label="test accuracy (%)", is_evaluated=True, factor=100, form=percent
+            "attack_success", "attack success (%)", is_evaluated=True, factor=100, form=percent
         ),
-        Quantity(key="test_loss", label="test loss", is_evaluated=True),
-        Quantity(
-            key="attack_success",
-            label="attack success (%)",
-            is_evaluated=True,
-            factor=100,
-            form=percent,
-        ),
-        Quantity(key="loss", label="training loss"),
-        Quantity(key="residual", label="relative residual"),
-        Quantity(key="memory_norm", label="norm of the memory"),
-        Quantity(key="bad_weight", label="weight of bad rows (%)", factor=100),
+        Quantity("loss", "training loss"),
+        Quantity("residual", "relative residual"),
+        Quantity("memory_norm", "norm of the memory"),
+        Quantity("bad_weight", "weight of bad rows (%)", factor=100),
     )
 }
 

@@ -20,6 +20,7 @@ from holdfast.lab.report.figures._chart import (
     Picture,
     PictureGrid,
     Shape,
+    chart_of,
 )
 from holdfast.lab.report.figures._views import Pictures
 
@@ -71,16 +72,14 @@ def pictures(view: Pictures, collection: Collection) -> Chart:
     """Draw the images of a measurement."""
     record = collection.measurements.get(view.measurement)
     if record is None:
-        remark = "Nothing to show yet: its measurement is missing."
-        return Chart(kind=view.kind, title=view.title, note=view.note, remarks=(remark,))
+        return chart_of(view, remarks=["Nothing to show yet: its measurement is missing."])
     try:
         grid = _grid(record.result)
     # A damaged PNG raises SyntaxError.
     except (KeyError, TypeError, ValueError, AttributeError, OSError, SyntaxError):
         remark = f"The images of measurement {record.hash[:8]} could not be read."
-        return Chart(kind=view.kind, title=view.title, note=view.note, remarks=(remark,))
-    panel = PicturePanel(title="", grid=grid)
-    return Chart(kind=view.kind, title=view.title, note=view.note, panels=(panel,), pictures=grid)
+        return chart_of(view, remarks=[remark])
+    return chart_of(view, [PicturePanel(title="", grid=grid)], pictures=grid)
 
 
 def _grid(result: Mapping[str, Any]) -> PictureGrid:

@@ -20,7 +20,7 @@ from holdfast.lab.report.figures._chart import (
     Pens,
     Shape,
     absent,
-    pixels,
+    chart_of,
 )
 from holdfast.lab.report.figures._views import RowWeights
 
@@ -106,11 +106,10 @@ class HeatPanel(Panel):
         found = []
         for i in range(self.n_rows):
             for j, step in enumerate(self.steps):
-                x, y = pixels(axes, j + 0.5, i + 0.5)
                 says = number(self.weights[j][i]) + (", bad" if i in self.bad[j] else "")
                 says += ", rejected" if i in self.rejected[j] else ""
                 at = f"step {step:,}, weight"
-                found.append(Mark(label=f"row {i}", x=x, y=y, at=at, says=says))
+                found.append(Mark.of(axes, f"row {i}", (j + 0.5, i + 0.5), at, says))
         return found
 
     def table(self) -> DataTable:
@@ -165,14 +164,7 @@ def row_weights(view: RowWeights, collection: Collection) -> Chart:
             panels.append(_heat(title, run))
         elif run is not None:
             remarks.append(f"{title}: this run has no weights of rows.")
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=tuple(panels),
-        remarks=tuple(remarks),
-        keys="Layers",
-    )
+    return chart_of(view, panels, remarks, keys="Layers")
 
 
 def _heat(title: str, run: Summary) -> HeatPanel:

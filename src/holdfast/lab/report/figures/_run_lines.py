@@ -9,7 +9,7 @@ from holdfast.lab.records import Summary
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import DIVERGED, number
 from holdfast.lab.report._outcome import outcome, with_range
-from holdfast.lab.report.figures._chart import Chart, absent
+from holdfast.lab.report.figures._chart import Chart, absent, chart_of
 from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trace, remarks_of
 from holdfast.lab.report.figures._metrics import QUANTITIES, REMARK, Quantity, step_times
 from holdfast.lab.report.figures._views import Curves, Lines, Points, Runs, Scale
@@ -60,13 +60,7 @@ def curves(view: Curves, collection: Collection) -> Chart:
     ]
     panels = tuple(panel for panel in made if panel.labels)
     remarks = [REMARK] if axis.seconds is not None and len(present) > 1 else []
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=panels,
-        remarks=(*remarks, *remarks_of(panels), *absent(collection, runs)),
-    )
+    return chart_of(view, panels, [*remarks, *remarks_of(panels), *absent(collection, runs)])
 
 
 def _seconds_per_step(runs: list[Summary]) -> dict[str, float]:
@@ -163,13 +157,7 @@ def points(view: Points, collection: Collection) -> Chart:
     runs = [key for by_x in places for hashes in by_x.values() for key in hashes]
     made = [_point_panel(view, title, lines, collection) for title, lines in view.panels.items()]
     panels = tuple(panel for panel in made if panel.labels)
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=panels,
-        remarks=(*remarks_of(panels), *absent(collection, runs)),
-    )
+    return chart_of(view, panels, [*remarks_of(panels), *absent(collection, runs)])
 
 
 def _point_panel(

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import counted, listed, number
-from holdfast.lab.report.figures._chart import Chart, DataTable, Mark, Panel, Pens, Shape, pixels
+from holdfast.lab.report.figures._chart import Chart, DataTable, Mark, Panel, Pens, Shape, chart_of
 from holdfast.lab.report.figures._line_panel import set_scale
 from holdfast.lab.report.figures._views import Scatter
 
@@ -85,10 +85,9 @@ class CloudPanel(Panel):
         found = []
         for label, place in [*named, *self.estimates.items()]:
             if self._is_seen(place):
-                x, y = pixels(axes, *place)
                 says = f"error {number(self.errors[label])}" if label in self.errors else ""
                 at = f"({number(place[0])}, {number(place[1])})"
-                found.append(Mark(label=label, x=x, y=y, at=at, says=says))
+                found.append(Mark.of(axes, label, place, at, says))
         return found
 
     def table(self) -> DataTable:
@@ -118,14 +117,7 @@ def scatter(view: Scatter, collection: Collection) -> Chart:
             continue
         panels.append(cloud)
         remarks += [cloud.outside] if cloud.outside else []
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=tuple(panels),
-        remarks=tuple(remarks),
-        keys="Points",
-    )
+    return chart_of(view, panels, remarks, keys="Points")
 
 
 def _cloud(title: str, result: Mapping[str, Any]) -> CloudPanel:

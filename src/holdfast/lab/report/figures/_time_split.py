@@ -17,7 +17,7 @@ from holdfast.lab.report.figures._chart import (
     Pens,
     Shape,
     absent,
-    pixels,
+    chart_of,
 )
 from holdfast.lab.report.figures._line_panel import set_scale
 from holdfast.lab.report.figures._metrics import REMARK, step_times
@@ -79,12 +79,10 @@ class BarPanel(Panel):
         set_scale(axes.xaxis, "linear")
 
     def marks(self, axes: Axes) -> list[Mark]:
-        found = []
-        for i, part, start, length in self._pieces():
-            x, y = pixels(axes, start + length / 2, i)
-            says = f"{length:,.1f} ms"
-            found.append(Mark(label=part, x=x, y=y, at=self.bars[i][0], says=says))
-        return found
+        return [
+            Mark.of(axes, part, (start + length / 2, i), self.bars[i][0], f"{length:,.1f} ms")
+            for i, part, start, length in self._pieces()
+        ]
 
     def table(self) -> DataTable:
         rows = []
@@ -101,14 +99,9 @@ def time_split(view: TimeSplit, collection: Collection) -> Chart:
     present = [collection.runs[key] for key in dict.fromkeys(keys) if key in collection.runs]
     times = step_times(run for run in present if run.has_ended)
     bars = [(label, parts) for label, some in view.lines.items() if (parts := _parts(some, times))]
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=(BarPanel(title="", bars=tuple(bars)),) if bars else (),
-        remarks=(*([REMARK] if len(times) > 1 else []), *absent(collection, keys)),
-        keys="Parts",
-    )
+    panels = [BarPanel(title="", bars=tuple(bars))] if bars else []
+    remarks = [REMARK] if len(times) > 1 else []
+    return chart_of(view, panels, [*remarks, *absent(collection, keys)], keys="Parts")
 
 
 def _parts(keys: Runs, times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
