@@ -7,7 +7,7 @@ from holdfast.aggregators import Krum
 from holdfast.lab.config import Config, Threat, config_to_json, parse_rule
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.records import Summary, config_hash
-from holdfast.lab.report._run_groups import group_curves, group_runs, group_table
+from holdfast.lab.report._run_groups import group_curves, group_runs, group_summary, group_table
 from holdfast.lab.report.figures import chart
 from holdfast.lab.report.figures._line_panel import LinePanel
 from holdfast.threats import Adversaries, ScaledFlip
@@ -84,8 +84,22 @@ def test_rules_and_threats_have_the_names_of_the_command_line() -> None:
         "fashion-mnist-slice, lenet, scaled-flip 3",
         "fashion-mnist-slice, lenet, scaled-flip 40%",
     ]
-    # What the names tell apart needs no column.
-    assert len(table(*runs)[0]) == 5 + 3
+    # Fields that the names tell apart need no column, nor settings that all have in common.
+    assert list(table(*runs)[0]) == ["rule", "threat", "bad", "seeds", "accuracy (%)", "end"]
+    assert group_summary(group_runs(runs)).endswith("data fashion-mnist-slice, model lenet.")
+
+
+def test_a_method_has_one_label_in_all_panels() -> None:
+    fast = {"optimizer": Sgd(lr=0.1)}
+    threat = Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=0.4))
+    slow = {"optimizer": Sgd(lr=0.01)}
+    panels = lines(run(**fast), run(**slow), run(**fast, threat=threat))
+    assert [list(panel) for panel in panels.values()] == [
+        ["geometric-median, lr 0.01", "geometric-median, lr 0.1"],
+        ["geometric-median, lr 0.1"],
+    ]
+    panels = lines(run(**fast), run(**slow, threat=threat))
+    assert [list(panel) for panel in panels.values()] == [["geometric-median"]] * 2
 
 
 def test_what_names_do_not_tell_apart_is_a_column() -> None:

@@ -14,7 +14,7 @@ from holdfast.lab.report._outcome import outcome
 from holdfast.lab.report.figures import Curves, DataTable, accuracy_in_percent
 
 NAMED = ("data", "model", "rule", "threat", "bad")
-"""Settings that every group shows."""
+"""Settings that are derived from the configuration, as they are typed on the command line."""
 
 COVERED = {
     "aggregator": ("rule",),
@@ -53,8 +53,9 @@ def group_runs(runs: Iterable[Summary]) -> list[RunGroup]:
 
 
 def group_table(groups: Sequence[RunGroup]) -> DataTable:
-    """Make a table with one line per group and a column for each setting that differs."""
-    names = [*NAMED, *differing(groups)]
+    """Make a table with one line per group: the rule, and a column per setting that differs."""
+    names = [name for name in NAMED if name == "rule" or _differ(groups, name)]
+    names += differing(groups)
     columns = (*_short_names(names), "seeds", "accuracy (%)", "end")
     rows = [
         (
@@ -68,11 +69,19 @@ def group_table(groups: Sequence[RunGroup]) -> DataTable:
     is_text = [any(not _NUMERIC.fullmatch(row[i]) for row in rows) for i in range(len(columns))]
     texts = {i for i, some in enumerate(is_text) if some} - {columns.index("accuracy (%)")}
     return DataTable(
-        caption="Final accuracy by configuration: mean, and range over the seeds",
+        caption="Final test accuracy",
         columns=columns,
         rows=tuple(rows),
         texts=frozenset(texts),
     )
+
+
+def group_summary(groups: Sequence[RunGroup]) -> str:
+    """Describe the settings that all groups have in common."""
+    names = [name for name in NAMED if name != "rule" and not _differ(groups, name)]
+    shared = [f"{name} {groups[0].settings[name]}" for name in names if groups[0].settings[name]]
+    about = "One line per configuration, with mean and range over its seeds."
+    return f"{about} In common: {', '.join(shared)}." if shared else about
 
 
 def group_curves(groups: Sequence[RunGroup]) -> Curves:
@@ -82,7 +91,9 @@ def group_curves(groups: Sequence[RunGroup]) -> Curves:
         data, model, _, threat, bad = (group.settings[name] for name in NAMED)
         words = (data, model, "no threat" if threat == "none" else f"{threat} {bad}".strip())
         by_panel.setdefault(", ".join(filter(None, words)), []).append(group)
-    panels = {title: _lines(some) for title, some in by_panel.items()}
+    # All panels use the same names, so that a method has one label and one color.
+    names = dict.fromkeys(name for some in by_panel.values() for name in differing(some))
+    panels = {title: _lines(some, list(names)) for title, some in by_panel.items()}
     return Curves(title="Test accuracy over the steps", x="step", y="accuracy", panels=panels)
 
 
@@ -100,8 +111,11 @@ def differing(groups: Sequence[RunGroup]) -> list[str]:
     return found
 
 
-def _lines(groups: Sequence[RunGroup]) -> dict[str, tuple[str, ...]]:
-    names = differing(groups)
+def _differ(groups: Sequence[RunGroup], name: str) -> bool:
+    return len({group.settings[name] for group in groups}) > 1
+
+
+def _lines(groups: Sequence[RunGroup], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     lines: dict[str, tuple[str, ...]] = {}
     for group in groups:
         pairs = zip(_short_names(names), names, strict=True)

@@ -10,7 +10,7 @@ from holdfast.lab.records import Study
 from holdfast.lab.report._accuracy_table import Grid, grid
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._provenance import Provenance, provenance, provenance_of
-from holdfast.lab.report._run_groups import group_curves, group_runs, group_table
+from holdfast.lab.report._run_groups import group_curves, group_runs, group_summary, group_table
 from holdfast.lab.report.figures import AccuracyTable, Chart, DataTable, View, chart
 
 Item = Grid | Chart | DataTable
@@ -89,7 +89,7 @@ def arrange(sections: Sequence[Section], collection: Collection) -> tuple[Sectio
     rest = Section(
         slug="other-runs",
         title="Other runs" if sections else "Runs",
-        about="Runs of one line differ only in the seed.",
+        about=group_summary(groups) if groups else "",
         items=(group_table(groups), chart(group_curves(groups), collection)),
         provenance=provenance_of(others),
     )

@@ -88,7 +88,7 @@ class LinePanel(Panel):
     ticks: tuple[float, ...] = ()
     traces: tuple[Trace, ...]
     crosses: tuple[Cross, ...] = ()
-    spread: Literal["band", "bars"] = "band"
+    spread: Literal["bands", "bars"] = "bands"
     bounds: tuple[float, float] | None = None
 
     @property
@@ -103,7 +103,7 @@ class LinePanel(Panel):
     def remarks(self) -> tuple[str, ...]:
         """Sentences that explain the marks of the panel."""
         is_wide = any(spot.low is not None for trace in self.traces for spot in trace.spots)
-        spread = f"{self.spread.capitalize()} show the range over the seeds."
+        spread = f"{self.spread.capitalize()} show the ranges over the seeds."
         crosses = "A cross marks runs that diverged."
         return (*([spread] if is_wide else []), *([crosses] if self.crosses else []))
 
@@ -143,7 +143,7 @@ class LinePanel(Panel):
         ends = [(spot.x, spot.low, spot.high) for spot in piece if spot.low is not None]
         if ends:
             x, low, high = map(list, zip(*ends, strict=True))
-            if self.spread == "band":
+            if self.spread == "bands":
                 band = axes.fill_between(x, low, high, color=pen.color, alpha=0.16, linewidth=0)
                 band.set_gid(pen.gid)
             else:
