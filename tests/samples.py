@@ -1,4 +1,4 @@
-"""Rows built to have a property. Every sampler takes a seed and says what it is for."""
+"""Samplers of rows with a given property."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ HOSTILE: dict[str, Callable[[Tensor], Tensor]] = {
     "minus 100": lambda rows: -100 * rows,
     "zero": torch.zeros_like,
 }
-"""What bad rows may hold, made from as many honest ones: every magnitude that has broken a library."""
+"""Contents of bad rows, made from as many honest ones: magnitudes that have broken libraries."""
 
 
 def gaussian(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -30,13 +30,16 @@ def gaussian(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32) 
 
 
 def redundant(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Each row three times in a row, bit for bit: what a repetition code of group size 3 expects."""
+    """Each row three times in succession, bit for bit, as a repetition code of group size 3."""
     return gaussian(-(-n // 3), d, seed, dtype).repeat_interleave(3, dim=0)[:n]
 
 
 def common(
     n: int, d: int, ratio: float, seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Rows that share a part `ratio` times as long as their spread: uncentred float32 Gram matrices lose the spread."""
+    """Rows that share a part `ratio` times as long as their spread.
+
+    Uncentered float32 Gram matrices lose the spread.
+    """
     shared = gaussian(1, d, seed + 1, torch.float64)
     return (ratio * shared + gaussian(n, d, seed, torch.float64)).to(dtype)

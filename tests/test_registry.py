@@ -22,6 +22,7 @@ from holdfast.errors import UnknownNameError
     [
         ("mean", Mean()),
         ("  krum( n_bad = 2 ) ", Krum(n_bad=2)),
+        ("krum(bad_fraction=0.2)", Krum(bad_fraction=0.2)),
         ("norm-filter(n_bad=none, bad_fraction=0.25)", NormFilter(bad_fraction=0.25)),
         ("geometric-median(tolerance=1e-3)", GeometricMedian(tolerance=1e-3)),
         (
@@ -42,17 +43,20 @@ def test_parsing(text: str, rule: Any) -> None:
 
 
 def test_defaults_are_left_out() -> None:
-    assert (
-        rules.format(NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian()))
-        == "mixing(n_bad=3) | geometric-median"
-    )
+    mixed = NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian())
+    assert rules.format(mixed) == "mixing(n_bad=3) | geometric-median"
+    assert rules.format(Krum(bad_fraction=0.2)) == "krum(bad_fraction=0.2)"
     assert rules.format(MajorityVote(group_size=3)) == "majority-vote(group_size=3)"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("krum", r"`krum` must be given n_bad, as in 'krum\(n_bad=\.\.\.\)'\."),
+        ("krum", r"`krum` must be given n_bad or bad_fraction, as in 'krum\(n_bad=\.\.\.\)'\."),
+        ("krum(n_bad=none)", r"`krum` must be given n_bad or bad_fraction"),
+        ("clipping | mean", r"`clipping` must be given radius or n_bad or bad_fraction, as in"),
+        ("majority-vote", r"`majority-vote` must be given group_size, as in 'majority-vote\("),
+        ("krum(n_bad=2, bad_fraction=0.1)", r"one of `n_bad` and `bad_fraction` must be given"),
         (
             "krum(2)",
             r"`krum` must have arguments of the form name=value, got \(2\); values are numbers",
@@ -61,10 +65,10 @@ def test_defaults_are_left_out() -> None:
         ("krum(n_bad=__import__('os'))", r"`krum` must have arguments of the form name=value"),
         ("krum(**{'n_bad': 2})", r"`krum` must have arguments of the form name=value"),
         ("krum(n_bad=1, n_bad=2)", r"`krum` must have arguments of the form name=value"),
-        ("krum(name='mean')", r"`krum` must be given its own arguments alone, got 'name'"),
+        ("krum(name='mean')", r"`krum` must be given only its own arguments, got 'name'"),
         (
             "mixing(n_bad=1, aggregator={'name': 'mean'}) | mean",
-            r"`mixing` must be given its own arguments alone, got 'aggregator'",
+            r"`mixing` must be given only its own arguments, got 'aggregator'",
         ),
         ("krum(n_bad={[]: 1})", r"`krum` must have arguments of the form name=value"),
         (
@@ -72,14 +76,17 @@ def test_defaults_are_left_out() -> None:
             r"`krum` must have arguments of the form name=value",
         ),
         ("mixing(n_bad=1) | " * 30 + "mean", r"`rule` must have at most 20 stages, got 31\."),
-        ("krum(n_byz=2)", r"`krum` must be given n_bad, got 'n_byz'\."),
+        (
+            "krum(n_byz=2)",
+            r"`krum` must be given arguments among n_bad, bad_fraction, got 'n_byz'\.",
+        ),
         ("mean(x=1)", r"`mean` must be given no arguments, got 'x'\."),
         ("krum(n_bad=-1)", r"`n_bad` must be a whole number of at least 0, got -1\."),
         (
             "mixing(n_bad=3)",
             r"`mixing` must be followed by the rule it wraps, as in 'mixing\(\.\.\.\) \| mean'\.",
         ),
-        ("mean | krum(n_bad=1)", r"`mean` must stand last, because it wraps no other rule\."),
+        ("mean | krum(n_bad=1)", r"`mean` must stand last, because it wraps no rule\."),
         ("", r"`rule` must have the form 'name\(argument=value\) \| name', got ''\."),
         ("krum(n_bad=2", r"`rule` must have the form"),
         ("mixing(n_bad=3) |", r"`rule` must have the form"),
@@ -98,6 +105,11 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         rules.parse("krumm(n_bad=2)")
     with pytest.raises(UnknownNameError, match=r"got 'x'\."):
         rules.from_json({"name": "x"})
+
+
+def test_json_has_every_field() -> None:
+    expected = {"name": "krum", "n_bad": None, "bad_fraction": 0.2}
+    assert rules.to_json(Krum(bad_fraction=0.2)) == expected
 
 
 @pytest.mark.parametrize(

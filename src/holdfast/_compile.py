@@ -1,11 +1,14 @@
-"""Column kernels that compile themselves once that has paid for itself.
+"""Column kernels that are compiled once that is expected to pay.
 
-A kernel is a function of a chunk [n, c] that treats all columns alike. It runs in plain torch until it has taken as long as a
-compilation is expected to take; then it is compiled, once, and announced. Whatever the future brings, this costs at most
-twice what the better choice would have cost. Compiled or not, the result is the same bit for bit: a kernel is made of
-elementwise operations in a fixed order. If compilation fails (no compiler, an unsupported device), plain torch goes on.
+A kernel is a function of a chunk [n, c] that treats all columns alike. It runs in plain torch until
+it has taken as long as a compilation is expected to take; then it is compiled, once, with a log
+message. So the total cost is at most twice that of the better choice, however long the program
+runs. Compiled and plain results are equal bit for bit, because a kernel consists of elementwise
+operations in a fixed order. If compilation fails (no compiler, an unsupported device), plain torch
+remains in use.
 
-The environment variable `HOLDFAST_COMPILE` may be `auto` (this), `always` (compile at first use) or `never`.
+The environment variable `HOLDFAST_COMPILE` selects `auto` (this behavior, the default), `always`
+(compile at first use) or `never`.
 """
 
 import logging
@@ -19,20 +22,20 @@ from torch import Tensor
 from holdfast.checks import failure
 
 WIDTH = 32768
-"""Columns of a chunk: the fastest in plain torch, and the one shape that is compiled."""
+"""Columns of a chunk: the fastest in plain torch, and the only shape that is compiled."""
 
 PAYBACK_SECONDS = 30.0
-"""About what a compilation costs, its first import of the compiler included."""
+"""About the cost of a compilation, including the first import of the compiler."""
 
 MOST_ROWS = 64
-"""A median of so many rows compiles in about 20 seconds, one of 128 in nearly a minute: more than the payback allows for."""
+"""A median of 64 rows compiles in about 20 s, of 128 rows in a minute: longer than the payback."""
 
 _log = logging.getLogger("holdfast")
 _kernels: dict[Hashable, "ColumnKernel"] = {}
 
 
 class ColumnKernel:
-    """A function of chunks [n, c] -> [c] that switches itself from plain to compiled."""
+    """A function of chunks [n, c] -> [c] that switches from plain to compiled code by itself."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], name: str, n: int) -> None:
         self._function = function
@@ -44,7 +47,7 @@ class ColumnKernel:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the next chunk will be handed to compiled code."""
+        """Whether the next chunk runs in compiled code."""
         return self._compiled is not None
 
     def __call__(self, chunk: Tensor) -> Tensor:
@@ -64,18 +67,13 @@ class ColumnKernel:
         return mode == "always" or self._plain_seconds > PAYBACK_SECONDS
 
     def _compile(self, chunk: Tensor) -> None:
-        _log.warning(
-            "Compiling %s for %d rows, once; HOLDFAST_COMPILE=never would avoid it.",
-            self._name,
-            self._n,
-        )
+        message = "Compiling %s for %d rows, once; HOLDFAST_COMPILE=never would avoid it."
+        _log.warning(message, self._name, self._n)
         try:
             compiled = torch.compile(self._function, dynamic=False)
             compiled(_padded(chunk))
-        except (
-            Exception
-        ) as error:  # any failure of the compiler leaves plain torch, which needs none
-            _log.info("Compilation of %s failed (%s); plain torch goes on.", self._name, error)
+        except Exception as error:  # plain torch works without a compiler
+            _log.info("Compilation of %s failed (%s); plain torch is used.", self._name, error)
             self._failed = True
         else:
             self._compiled = compiled
@@ -89,7 +87,7 @@ def _mode() -> str:
 
 
 def _padded(chunk: Tensor) -> Tensor:
-    """A contiguous copy of exactly WIDTH columns, so that one compilation serves rows of any number and layout of columns."""
+    """A contiguous copy of WIDTH columns, so that one compilation serves all widths and strides."""
     padded = torch.zeros(chunk.shape[0], WIDTH, dtype=chunk.dtype, device=chunk.device)
     padded[:, : chunk.shape[1]] = chunk
     return padded
@@ -98,7 +96,7 @@ def _padded(chunk: Tensor) -> Tensor:
 def column_kernel(
     key: Hashable, make: Callable[[], Callable[[Tensor], Tensor]], name: str, n: int
 ) -> ColumnKernel:
-    """The kernel for `key`, made at its first use."""
+    """Return the kernel for `key`, made at its first use."""
     if key not in _kernels:
         _kernels[key] = ColumnKernel(make(), name, n)
     return _kernels[key]

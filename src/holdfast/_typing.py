@@ -1,4 +1,4 @@
-"""Type names shared by every package."""
+"""Type names shared by all packages."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -9,11 +9,11 @@ TensorOrTensors = Tensor | Sequence[Tensor]
 """One [n, d] tensor, or one [n, ...] tensor per parameter."""
 
 Score = Callable[[Tensor], float]
-"""Judges a direction [d] on trusted data: larger is better."""
+"""Rates a direction [d] on trusted data; larger is better."""
 
 
 class RowLayout(Protocol):
-    """What rows may carry to say which of their columns belong to which parameter."""
+    """Maps columns of rows to parameters."""
 
     @property
     def sizes(self) -> tuple[int, ...]: ...

@@ -1,80 +1,90 @@
-"""Checks of arguments, and the one sentence form in which they fail.
+"""Checks of arguments.
 
-Name, requirement, what came: "`fraction` must be in (0, 1], got 1.5."
+All errors have one form, name, requirement, value: "`fraction` must be in (0, 1], got 1.5."
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from holdfast.errors import NonFiniteRowsError
 
+_KIND_OF_ROWS = "be a tensor [n, d] or a list of tensors [n, ...]"
+
 
 def failure(name: str, requirement: str, got: object) -> ValueError:
-    """The error for argument `name`, which must be `requirement` and came as `got`."""
+    """The error for the argument `name`, which must meet `requirement` and is `got`."""
     return ValueError(f"`{name}` must {requirement}, got {got}.")
 
 
 def check_count(name: str, value: object, *, at_least: int = 0) -> None:
-    """A whole number, `at_least` or more."""
+    """Check for a whole number of at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise failure(name, f"be a whole number of at least {at_least}", value)
 
 
 def check_share(name: str, value: object, *, below: float) -> None:
-    """A number in [0, `below`)."""
+    """Check for a number in [0, `below`)."""
     if not _is_number(value) or not 0 <= float(value) < below:  # type: ignore[arg-type]
         raise failure(name, f"be in [0, {below:g})", value)
 
 
 def check_fraction(name: str, value: object) -> None:
-    """A number in (0, 1]."""
+    """Check for a number in (0, 1]."""
     if not _is_number(value) or not 0 < float(value) <= 1:  # type: ignore[arg-type]
         raise failure(name, "be in (0, 1]", value)
 
 
 def check_positive(name: str, value: object) -> None:
-    """A finite number above zero."""
+    """Check for a finite number above zero."""
     if not _is_number(value) or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
         raise failure(name, "be a finite number above 0", value)
 
 
 def check_nonnegative(name: str, value: object) -> None:
-    """A finite number, zero or more."""
+    """Check for a finite number of at least zero."""
     if not _is_number(value) or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
         raise failure(name, "be a finite number of at least 0", value)
 
 
 def check_flag(name: str, value: object) -> None:
-    """True or False."""
+    """Check for True or False."""
     if not isinstance(value, bool):
         raise failure(name, "be True or False", repr(value))
 
 
 def check_instance(name: str, value: object, kind: type) -> None:
-    """An object of the class `kind`."""
+    """Check for an object of the class `kind`."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise failure(name, f"be {article} {kind.__name__}", type(value).__name__)
 
 
-def check_one_of(first: str, first_value: object, second: str, second_value: object) -> None:
-    """Exactly one of two arguments was given."""
-    if (first_value is None) == (second_value is None):
-        what = "neither" if first_value is None else "both"
-        raise ValueError(f"Exactly one of `{first}` and `{second}` must be given, got {what}.")
+def check_one_of(values: Mapping[str, object], *, may_omit: bool = False) -> None:
+    """Check that exactly one of the named values is given, or at most one with `may_omit`."""
+    given = [name for name, value in values.items() if value is not None]
+    if len(given) == 1 or (may_omit and not given):
+        return
+    *others, last = (f"`{name}`" for name in values)
+    listed = f"{', '.join(others)} and {last}"
+    got = ("both" if len(values) == 2 else " and ".join(given)) if given else "neither"
+    if may_omit:
+        raise ValueError(f"At most one of {listed} may be given, got {got}.")
+    raise ValueError(f"Exactly one of {listed} must be given, got {got}.")
 
 
 def check_rows(tensors: object) -> list[Tensor]:
-    """One tensor or a list of them, dense, real and floating, [n, ...] with equal n, dtype and device, n and d above zero."""
+    """Check for a row tensor or a list of them, and return the list.
+
+    A row tensor is dense, real and floating, [n, ...]. All have the same n, dtype and device; n and
+    the number of columns are above zero.
+    """
     if isinstance(tensors, Tensor):
         tensors = [tensors]
     if not isinstance(tensors, Sequence) or isinstance(tensors, str):
-        raise failure(
-            "rows", "be a tensor [n, d] or a list of tensors [n, ...]", type(tensors).__name__
-        )
+        raise failure("rows", _KIND_OF_ROWS, type(tensors).__name__)
     if not tensors:
         raise failure("rows", "hold at least one tensor", "an empty list")
     first = tensors[0]
@@ -96,38 +106,34 @@ def check_rows(tensors: object) -> list[Tensor]:
 
 def _check_row_tensor(tensor: object) -> None:
     if not isinstance(tensor, Tensor):
-        raise failure(
-            "rows", "be a tensor [n, d] or a list of tensors [n, ...]", type(tensor).__name__
-        )
+        raise failure("rows", _KIND_OF_ROWS, type(tensor).__name__)
     if tensor.layout is not torch.strided:
         raise failure("rows", "be dense (call .to_dense() first)", tensor.layout)
     if tensor.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        raise failure(
-            "rows", "be real floating point (float64, float32, bfloat16 or float16)", tensor.dtype
-        )
+        kinds = "be real floating point (float64, float32, bfloat16 or float16)"
+        raise failure("rows", kinds, tensor.dtype)
     if tensor.ndim == 0:
         raise failure("rows", "have a first dimension that counts the rows", "a scalar")
 
 
 def check_enough_rows(n: int, n_needed: int, rule: object) -> None:
-    """At least as many rows as the rule needs."""
+    """Check that n is at least the number of rows that the rule needs."""
     if n < n_needed:
-        raise ValueError(
-            f"`rows` must have at least {n_needed} rows (needed by {rule!r}), got {n}."
-        )
+        raise failure("rows", f"have at least {n_needed} rows (needed by {rule})", n)
 
 
 def check_finite_majority(finite: Tensor) -> None:
-    """At least half of the rows, by the mask `finite` [n], hold neither NaN nor infinity."""
+    """Check that at least half of the rows are finite, by the mask `finite` [n]."""
     n_bad = int((~finite).sum())
     if 2 * n_bad > len(finite):
         raise NonFiniteRowsError(
-            f"`rows` must be finite in at least half of the rows, got {n_bad} of {len(finite)} with NaN or infinity."
+            f"`rows` must be finite in at least half of the rows, "
+            f"got {n_bad} of {len(finite)} with NaN or infinity."
         )
 
 
 def check_finite_weight(share: float) -> None:
-    """Rows that hold neither NaN nor infinity have at least half of the weight (to rounding)."""
+    """Check that the finite rows have at least half of the weight, up to rounding."""
     if share < 0.5 * (1 - 1e-12):
         raise NonFiniteRowsError(
             f"`rows` must be finite in rows of at least half of the weight, got {share:g} of it."
@@ -135,17 +141,15 @@ def check_finite_weight(share: float) -> None:
 
 
 def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
-    """[n] finite weights, none negative, not all zero; returned as float64 on the CPU with sum 1."""
-    if (
-        not isinstance(row_weights, Tensor)
-        or row_weights.is_complex()
-        or row_weights.layout is not torch.strided
-    ):
-        kind = row_weights.dtype if isinstance(row_weights, Tensor) else type(row_weights).__name__
-        raise failure("row_weights", "be a dense tensor of real numbers", kind)
+    """Check for [n] finite weights, none negative, not all zero; return them with sum 1.
+
+    The result is float64 on the CPU.
+    """
+    if not _is_dense(row_weights) or row_weights.is_complex():
+        raise failure("row_weights", "be a dense tensor of real numbers", _kind_of(row_weights))
     weights = row_weights.detach().to(device="cpu", dtype=torch.float64)
     if weights.shape != (n,):
-        raise failure("row_weights", f"have shape ({n},), one weight a row", tuple(weights.shape))
+        raise failure("row_weights", f"have shape ({n},), one weight per row", tuple(weights.shape))
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise failure("row_weights", "be finite and not negative", weights.tolist())
     largest = weights.max()
@@ -156,38 +160,32 @@ def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
 
 
 def check_generator(generator: object) -> None:
-    """A source of random numbers."""
+    """Check for a torch generator."""
     if not isinstance(generator, torch.Generator):
         raise failure("generator", "be a torch.Generator", type(generator).__name__)
 
 
 def check_mask(mask: object, n: int, *, of: str = "row") -> None:
-    """A bool tensor [n], True where a row (or whatever `of` says) is bad."""
+    """Check for a bool tensor [n]; `of` names in the message what each entry stands for."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (n,):
-        got = (
-            f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        )
-        raise failure("mask", f"be a bool tensor [{n}], one entry a {of}", got)
+        shape = f" {list(mask.shape)}" if isinstance(mask, Tensor) else ""
+        got = f"{_kind_of(mask)}{shape}"
+        raise failure("mask", f"be a bool tensor [{n}], one entry per {of}", got)
 
 
 def check_vector(name: str, vector: object, d: int) -> None:
-    """A dense floating tensor [d]."""
-    if (
-        not isinstance(vector, Tensor)
-        or not vector.is_floating_point()
-        or vector.layout is not torch.strided
-    ):
-        raise failure(
-            name,
-            "be a dense floating tensor",
-            vector.dtype if isinstance(vector, Tensor) else type(vector).__name__,
-        )
+    """Check for a dense floating tensor [d]."""
+    if not isinstance(vector, Tensor) or not _is_dense(vector) or not vector.is_floating_point():
+        raise failure(name, "be a dense floating tensor", _kind_of(vector))
     if vector.shape != (d,):
-        raise failure(name, f"have shape ({d},), one entry a column", tuple(vector.shape))
+        raise failure(name, f"have shape ({d},), one entry per column", tuple(vector.shape))
 
 
 def check_lr(lr: object, d: int) -> float | Tensor:
-    """A learning rate: a finite number of at least 0, or a tensor [d] of such; one that is zero throughout is returned as 0."""
+    """Check for a learning rate: a finite number of at least 0, or a tensor [d] of such numbers.
+
+    Returns the number or the tensor; a tensor of zeros is returned as 0.
+    """
     if isinstance(lr, Tensor) and lr.ndim == 0 and lr.is_floating_point():
         lr = float(lr)
     if not isinstance(lr, Tensor):
@@ -200,9 +198,17 @@ def check_lr(lr: object, d: int) -> float | Tensor:
 
 
 def _is_number(value: object) -> bool:
-    """Whether the value is an int or a float that float64 can hold; NaN is no number."""
+    """Whether the value is an int or a float, not NaN, that float64 can hold."""
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
         and (abs(value) <= 1e308 or abs(value) == math.inf)
     )
+
+
+def _is_dense(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout is torch.strided
+
+
+def _kind_of(value: object) -> object:
+    return value.dtype if isinstance(value, Tensor) else type(value).__name__

@@ -1,8 +1,8 @@
-"""Exceptions that a caller may want to catch; every other wrong argument is a plain `ValueError`."""
+"""Exceptions that a caller may want to catch; all other wrong arguments raise `ValueError`."""
 
 
 class NonFiniteRowsError(ValueError):
-    """Most of the rows hold NaN or infinity, so no rule can tell a direction from them."""
+    """Most of the rows hold NaN or infinity, so no rule can find a direction."""
 
 
 class NoMajorityError(ValueError):
@@ -10,15 +10,15 @@ class NoMajorityError(ValueError):
 
 
 class UnknownNameError(ValueError):
-    """A name that no registry entry has; the message lists the names that exist."""
+    """A name is not in the registry; the message lists the names that are."""
 
 
 class NonFiniteMemoryError(ValueError):
-    """What a step would carry over, or send in the rows' dtype, is not finite; the step was not made."""
+    """A step would keep or send values that are not finite; the step was not made."""
 
 
 class NewerRecordError(ValueError):
-    """A record was written by a later release, in a form that this one does not know."""
+    """A record was written by a later release, in a form that this release cannot read."""
 
 
 class RunInUseError(OSError):
@@ -26,12 +26,12 @@ class RunInUseError(OSError):
 
 
 class DivergedError(ValueError):
-    """A training went to infinity."""
+    """A training diverged to infinity."""
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set is in none of the folders looked at; the message says which, and ends with the command that fetches it."""
+    """A data set was not found; the message lists the folders and the command that fetches it."""
 
 
 class FetchError(OSError):
-    """A data set could not be fetched or stored; the message says what was tried, why it failed and what to do by hand."""
+    """A data set could not be fetched or stored; the message says why, and what to do by hand."""

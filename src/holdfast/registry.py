@@ -1,7 +1,7 @@
-"""Short names for objects that are their own configuration, and their way into JSON and back.
+"""Short names of configuration objects, and their conversion to and from JSON.
 
-`krum(n_bad=2)` is the class named `krum` with these arguments; `mixing(n_bad=3) | geometric-median` hands the right side to the
-wrapper on its left.
+`krum(n_bad=2)` is the class named `krum` with these arguments. `mixing(n_bad=3) | geometric-median`
+passes the right side to the wrapper on its left.
 """
 
 import ast
@@ -17,30 +17,29 @@ T = TypeVar("T")
 
 _FORM = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_STAGES = 20
-"""A pipeline longer than this is a mistake, and would only exhaust the stack."""
+"""A longer pipeline is a mistake, and would exhaust the stack."""
 
 _WORDS = {"true": True, "false": False, "none": None}
 
 
 class Registry(Generic[T]):
-    """The classes of one kind, by the short name each of them states as `name`.
+    """The classes of one kind by their short names.
 
     Args:
-        kind: what a member is called in messages ("rule").
-        members: final dataclasses with a class attribute `name`.
-        inner: the field of wrappers that holds the object they wrap, where there are any.
+        kind: the word for a member in messages ("rule").
+        members: final dataclasses with a class attribute `name`, the short name. A class attribute
+            `one_of` lists optional fields of which one must be given.
+        inner: the field in which a wrapper holds the object that it wraps, if there are wrappers.
     """
 
     def __init__(self, kind: str, members: Iterable[type[T]], *, inner: str = "") -> None:
         self._kind = kind
         self._inner = inner
-        self._classes: dict[str, type[T]] = {
-            str(vars(member)["name"]): member for member in members
-        }
+        self._classes = {str(vars(member)["name"]): member for member in members}
 
     @property
     def names(self) -> list[str]:
-        """All short names, in alphabetical order."""
+        """All short names in alphabetical order."""
         return sorted(self._classes)
 
     def __getitem__(self, name: str) -> type[T]:
@@ -50,41 +49,34 @@ class Registry(Generic[T]):
         return self._classes[name]
 
     def parse(self, text: str) -> T:
-        """The object that `text` names, such as `"mixing(n_bad=3) | geometric-median"`."""
+        """Return the object for a text such as `"mixing(n_bad=3) | geometric-median"`."""
         if not isinstance(text, str):
-            raise ValueError(f"`{self._kind}` must be a name like 'krum(n_bad=2)', got {text!r}.")
+            raise _failure(self._kind, "be a name like 'krum(n_bad=2)'", repr(text))
         stages = [self._stage(stage, text) for stage in text.split("|")]
         if len(stages) > MOST_STAGES:
-            raise ValueError(
-                f"`{self._kind}` must have at most {MOST_STAGES} stages, got {len(stages)}."
-            )
-        data: dict[str, Any] | None = None
+            raise _failure(self._kind, f"have at most {MOST_STAGES} stages", len(stages))
+        name, arguments = stages.pop()
+        data: dict[str, Any] = {"name": name, **arguments}
         for name, arguments in reversed(stages):
-            data = (
-                {"name": name, **arguments}
-                if data is None
-                else {"name": name, **arguments, self._inner: data}
-            )
-        assert data is not None
+            data = {"name": name, **arguments, self._inner: data}
         return self.from_json(data)
 
     def _stage(self, stage: str, text: str) -> tuple[str, dict[str, Any]]:
         matched = _FORM.fullmatch(stage)
         if matched is None:
-            raise ValueError(
-                f"`{self._kind}` must have the form 'name(argument=value) | name', got {text!r}."
-            )
-        self[matched.group(1)]  # an unknown name is the likelier mistake: say that first
+            raise _failure(self._kind, "have the form 'name(argument=value) | name'", repr(text))
+        self[matched.group(1)]  # an unknown name is the likelier mistake, so it is reported first
         name, values = parse_call(stage, self._kind)
         for reserved in ("name", self._inner):
             if reserved in values:
                 raise ValueError(
-                    f"`{name}` must be given its own arguments alone, got {reserved!r}; a rule is wrapped by '|'."
+                    f"`{name}` must be given only its own arguments, got {reserved!r}; "
+                    f"use '|' to wrap a {self._kind}."
                 )
         return name, values
 
     def format(self, member: T) -> str:
-        """The text that :meth:`parse` turns into an equal object; arguments at their default are left out."""
+        """Return the text that :meth:`parse` turns into an equal object, without default values."""
         self._check_member(member)
         arguments, inner = [], ""
         for field in _fields(member):
@@ -97,7 +89,7 @@ class Registry(Generic[T]):
         return f"{vars(type(member))['name']}{listed}{inner}"
 
     def to_json(self, member: T) -> dict[str, Any]:
-        """A mapping of plain values: the short name and every field."""
+        """Return a mapping of plain values: the short name and every field."""
         self._check_member(member)
         data: dict[str, Any] = {"name": vars(type(member))["name"]}
         for field in _fields(member):
@@ -106,9 +98,9 @@ class Registry(Generic[T]):
         return data
 
     def from_json(self, data: Mapping[str, Any]) -> T:
-        """The object that :meth:`to_json` described."""
+        """Return the object for a mapping of :meth:`to_json`."""
         if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
-            raise ValueError(f"`{self._kind}` must be a mapping with a 'name', got {data!r}.")
+            raise _failure(self._kind, "be a mapping with a 'name'", repr(data))
         member = self[data["name"]]
         arguments = {key: value for key, value in data.items() if key != "name"}
         self._check_arguments(data["name"], member, arguments)
@@ -118,35 +110,34 @@ class Registry(Generic[T]):
 
     def _check_member(self, member: object) -> None:
         if self._classes.get(str(vars(type(member)).get("name"))) is not type(member):
-            raise ValueError(
-                f"`{self._kind}` must be an object of a registered class, got {member!r}."
-            )
+            raise _failure(self._kind, "be an object of a registered class", repr(member))
 
     def _check_arguments(self, name: str, member: type[T], arguments: Mapping[str, Any]) -> None:
         known = {field.name: field for field in _fields(member)}
-        listed = ", ".join(known) or "no arguments"
         for key in arguments:
             if key == self._inner and key not in known:
-                raise ValueError(
-                    f"`{name}` must stand last, because it wraps no other {self._kind}."
-                )
+                raise ValueError(f"`{name}` must stand last, because it wraps no {self._kind}.")
             if key not in known:
-                raise ValueError(f"`{name}` must be given {listed}, got {key!r}.")
+                listed = f"arguments among {', '.join(known)}" if known else "no arguments"
+                raise _failure(name, f"be given {listed}", repr(key))
         missing = [
             key for key, field in known.items() if field.default is MISSING and key not in arguments
         ]
         if missing == [self._inner]:
             raise ValueError(
-                f"`{name}` must be followed by the {self._kind} it wraps, as in '{name}(...) | mean'."
+                f"`{name}` must be followed by the {self._kind} it wraps, "
+                f"as in '{name}(...) | mean'."
             )
+        wanted = " and ".join(missing)
+        one_of: tuple[str, ...] = getattr(member, "one_of", ())
+        if not missing and all(arguments.get(key) is None for key in one_of):
+            missing, wanted = list(one_of), " or ".join(one_of)
         if missing:
-            raise ValueError(
-                f"`{name}` must be given {', '.join(missing)}, as in '{name}({missing[0]}=...)'."
-            )
+            raise ValueError(f"`{name}` must be given {wanted}, as in '{name}({missing[0]}=...)'.")
 
 
 def unknown_name(kind: str, names: Iterable[str], got: object) -> UnknownNameError:
-    """The error for a `kind` that none of the names is, with the nearest of them."""
+    """The error for a `kind` that is not among the names, with the closest of them."""
     names = list(names)
     close = difflib.get_close_matches(str(got).lower(), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -156,17 +147,23 @@ def unknown_name(kind: str, names: Iterable[str], got: object) -> UnknownNameErr
 
 
 def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments of a text such as `"krum(n_bad=2)"`, which stands for a `kind`."""
+    """Return the name and the arguments of a text such as `"krum(n_bad=2)"`, which is a `kind`."""
     matched = _FORM.fullmatch(text) if isinstance(text, str) else None
     if matched is None:
-        raise ValueError(f"`{kind}` must have the form 'name(argument=value)', got {text!r}.")
+        raise _failure(kind, "have the form 'name(argument=value)'", repr(text))
     name, arguments = matched.groups()
     try:
         return name, _arguments(arguments or "")
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         raise ValueError(
-            f"`{name}` must have arguments of the form name=value, got ({_short(str(arguments))}); values are numbers, 'texts', true, false and none."
+            f"`{name}` must have arguments of the form name=value, got ({_short(str(arguments))}); "
+            "values are numbers, 'texts', true, false and none."
         ) from None
+
+
+def _failure(name: str, requirement: str, got: object) -> ValueError:
+    """As `holdfast.checks.failure`; names can be parsed without importing torch."""
+    return ValueError(f"`{name}` must {requirement}, got {got}.")
 
 
 def _short(text: str) -> str:
@@ -179,7 +176,7 @@ def _fields(member: object) -> tuple[Field[Any], ...]:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """The values in `a=1, b=none`; numbers, strings, true, false and none."""
+    """Parse `a=1, b=none` into numbers, strings, true, false and none."""
     call = ast.parse(f"f({text})", mode="eval").body
     if not isinstance(call, ast.Call) or call.args:
         raise ValueError(text)

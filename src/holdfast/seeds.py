@@ -1,6 +1,6 @@
-"""A tree of seeds: one root, and an independent stream of random numbers for every path of names.
+"""A tree of seeds: one root, and an independent stream of random numbers for each path of names.
 
-Nothing in Holdfast reads or resets a global generator. Whoever needs random numbers takes a `torch.Generator`.
+Holdfast neither reads nor resets a global generator. Everything random takes a `torch.Generator`.
 """
 
 import hashlib
@@ -9,9 +9,9 @@ import torch
 
 
 def stream(seed: int, *path: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """The generator at `path` below the root `seed`.
+    """Return the generator at `path` below the root `seed`.
 
-    Equal arguments give equal streams; different paths give streams that do not depend on each other.
+    Equal arguments give equal streams; different paths give independent streams.
 
     Example:
         >>> a = stream(7, "attack", 3)

@@ -1,4 +1,4 @@
-"""The list of all rules, with the traits that a rule cannot have by its nature and the reason why."""
+"""All rules, with the traits that each lacks by its nature and the reason."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,26 +20,24 @@ def nothing(honest: Tensor) -> dict[str, Any]:
 
 
 def trusted(honest: Tensor) -> dict[str, Any]:
-    """A trusted gradient, deliberately of another length than the rows."""
+    """A trusted gradient that is longer than the rows."""
     return {"reference": 2 * honest.double().mean(0).to(honest)}
 
 
 def previous(honest: Tensor) -> dict[str, Any]:
     """A previous direction near the honest rows."""
-    return {
-        "reference": honest.double().mean(0).to(honest)
-        + 0.1 * honest.double().std(0, correction=0).to(honest)
-    }
+    mean, deviation = honest.double().mean(0), honest.double().std(0, correction=0)
+    return {"reference": mean.to(honest) + 0.1 * deviation.to(honest)}
 
 
 def descent(honest: Tensor) -> dict[str, Any]:
-    """How much half the squared distance from the honest mean falls by a direction: a trusted quadratic loss."""
+    """The descent of a trusted loss: the squared distance from the honest mean."""
     mean = honest.double().mean(0)
-    return {
-        "score": lambda direction: float(
-            mean.square().sum() - (mean - direction.double()).square().sum()
-        )
-    }
+
+    def score(direction: Tensor) -> float:
+        return float(mean.square().sum() - (mean - direction.double()).square().sum())
+
+    return {"score": score}
 
 
 def shuffled(honest: Tensor) -> dict[str, Any]:
@@ -73,15 +71,21 @@ CASES = [
     Case("coordinate-median"),
     Case("trimmed-mean(n_bad=7)"),
     Case("trimmed-mean(n_bad=2)"),
+    Case("trimmed-mean(bad_fraction=0.3)"),
     Case("mean-around-median(n_bad=7)"),
     Case("mean-around-median(n_bad=3)"),
+    Case("mean-around-median(bad_fraction=0.3)"),
     Case("geometric-median"),
     Case("medoid"),
     Case("krum(n_bad=6)"),
+    Case("krum(bad_fraction=0.4)"),
     Case("multi-krum(n_bad=6)"),
     Case("multi-krum(n_bad=4, n_selected=11)"),
+    Case("multi-krum(bad_fraction=0.2, n_selected=12)"),
     Case("bulyan(n_bad=3)"),
+    Case("bulyan(bad_fraction=0.2)"),
     Case("minimum-diameter(n_bad=4)"),
+    Case("minimum-diameter(bad_fraction=0.2)"),
     Case(
         "centered-clipping(radius=10.0)",
         {"translation": "starts from a fixed point", "scale": FIXED_RADIUS},
@@ -91,10 +95,12 @@ CASES = [
     Case("norm-filter(bad_fraction=0.2)", {"translation": FROM_ORIGIN}),
     Case("norm-trim(bad_fraction=0.2)", {"translation": FROM_ORIGIN}),
     Case("spectral-filter(n_bad=7)"),
+    Case("spectral-filter(bad_fraction=0.4)"),
     Case("spectral-filter(n_bad=5, sigma=1.5)", {"scale": FIXED_SIGMA}),
     Case("resilience-filter(sigma=1.2)", {"scale": FIXED_SIGMA}),
     Case("covariance-filter"),
     Case("covariance-filter(n_bad=4)"),
+    Case("covariance-filter(bad_fraction=0.3)"),
     Case("radius-filter"),
     Case("radius-filter(radius=2.0)", {"scale": FIXED_RADIUS}),
     Case(
@@ -112,9 +118,10 @@ CASES = [
     ),
     Case(
         "zeno(n_bad=7, penalty=0.1)",
-        {"translation": "penalises the norm, which is taken from the origin"},
+        {"translation": "penalizes the norm, which is taken from the origin"},
         extras=descent,
     ),
+    Case("zeno(bad_fraction=0.45)", extras=descent),
     Case(
         "trusted-reference",
         {
@@ -125,6 +132,7 @@ CASES = [
     ),
     Case("mixing(n_bad=7) | geometric-median"),
     Case("mixing(n_bad=6) | krum(n_bad=6)"),
+    Case("mixing(bad_fraction=0.4) | krum(bad_fraction=0.4)"),
     Case("mixing(n_bad=4) | trimmed-mean(n_bad=4)"),
     Case(
         "bucketing(bucket_size=2) | geometric-median",
@@ -138,6 +146,7 @@ CASES = [
     ),
     Case("clipping(n_bad=7) | mixing(n_bad=7) | geometric-median", {"translation": FROM_ORIGIN}),
     Case("clipping(n_bad=4) | coordinate-median", {"translation": FROM_ORIGIN}),
+    Case("clipping(bad_fraction=0.3) | coordinate-median", {"translation": FROM_ORIGIN}),
     Case(
         "clipping(radius=2.5) | geometric-median",
         {"translation": FROM_ORIGIN, "scale": FIXED_RADIUS, "consensus": FIXED_RADIUS},
@@ -145,4 +154,4 @@ CASES = [
 ]
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""How far two ways to the same vector may part, relative to the rows; the solver's own tolerance is 1e-6 of the objective."""
+"""Allowed difference, relative to the rows; the solver's own tolerance is 1e-6 of the objective."""

@@ -1,6 +1,7 @@
 """Every rule against its definition in slow, obvious code."""
 
 import math
+from typing import Any, cast
 
 import pytest
 import scipy.stats
@@ -70,7 +71,7 @@ def test_mean_and_medians_are_scipys(n: int, d: int, seed: int) -> None:
     seed=st.integers(0, 99),
 )
 def test_whole_row_weights_are_repetitions(weights: list[int], d: int, seed: int) -> None:
-    """A row of weight 3 counts as three rows, for every rule that takes weights and is defined on repeated rows."""
+    """A row of weight 3 counts as three rows."""
     rows = rows64(len(weights), d, seed)
     repeated = rows.repeat_interleave(torch.tensor(weights), dim=0)
     eta = torch.tensor(weights, dtype=torch.float32)
@@ -94,7 +95,7 @@ def test_whole_row_weights_are_repetitions(weights: list[int], d: int, seed: int
 
 
 def test_row_weights_shift_the_breakdown_point() -> None:
-    """Rows of less than half of the weight are resisted though they are the majority by number, and not the other way round."""
+    """Resisted is what has less than half of the weight, also if it is the majority by number."""
     rows = gaussian(9, 6)
     rows[:6] = 1e6 * gaussian(1, 6)
     light = torch.tensor([0.1] * 6 + [1.0] * 3)
@@ -124,7 +125,7 @@ def test_minimum_diameter(n: int, d: int, seed: int) -> None:
 def test_minimum_diameter_refuses_too_many_subsets() -> None:
     with pytest.raises(
         ValueError,
-        match=r"`n_bad` must leave at most 100,000,000 distances within subsets of 40 rows, got 15 \(",
+        match=r"`n_bad` must leave at most 100,000,000 distances within .* 40 rows, got 15 \(",
     ):
         MinimumDiameter(n_bad=15)(gaussian(40, 3))
 
@@ -143,7 +144,7 @@ def test_mean_around_median_shares_places_between_ties() -> None:
 
 
 @shapes
-def test_medoid_minimises_the_sum_of_distances(n: int, d: int, seed: int) -> None:
+def test_medoid_minimizes_the_sum_of_distances(n: int, d: int, seed: int) -> None:
     rows = rows64(n, d, seed)
     sums = torch.cdist(rows, rows).sum(1)
     assert_close(torch.cdist(Medoid()(rows)[None], rows).sum(), sums.min())  # two rows may tie
@@ -170,13 +171,8 @@ def test_norm_rules() -> None:
     assert NormFilter(bad_fraction=0.2)(rows).tolist() == [2.0]
     assert NormFilter(bad_fraction=0.3)(rows).tolist() == [2.0]  # ceil(0.7 * 5) = 4 rows are kept
     assert NormTrim(bad_fraction=0.2)(rows).tolist() == [3.0]
-    assert NormFilter(bad_fraction=0.2).aggregate(rows).rejected.tolist() == [
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
+    rejected = NormFilter(bad_fraction=0.2).aggregate(rows).rejected
+    assert rejected.nonzero().flatten().tolist() == [3]
 
 
 @few
@@ -211,20 +207,9 @@ def test_resilience_filter_says_when_sigma_is_too_small() -> None:
 
 def test_radius_filter_keeps_rows_near_the_vector_median() -> None:
     rows = torch.tensor([[0.0], [1.0], [2.0], [5.5], [100.0]])
-    assert RadiusFilter(radius=1.0).aggregate(rows).rejected.tolist() == [
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
-    assert RadiusFilter(radius=2.5).aggregate(rows).rejected.tolist() == [
-        False,
-        False,
-        False,
-        False,
-        True,
-    ]
+    for radius, expected in ((1.0, [3, 4]), (2.5, [4])):
+        rejected = RadiusFilter(radius=radius).aggregate(rows).rejected
+        assert rejected.nonzero().flatten().tolist() == expected
 
 
 def test_majority_vote_recovers_the_mean_of_the_true_rows() -> None:
@@ -259,7 +244,7 @@ def test_sign_majority_breaks_no_draw() -> None:
     assert SignMajority()(torch.tensor([[1.0, 5.0], [-9.0, 2.0]])).tolist() == [0.0, 1.0]
 
 
-def test_zeno_ranks_by_penalised_descent() -> None:
+def test_zeno_ranks_by_penalized_descent() -> None:
     rows = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 30.0], [-1.0, 0.0]])
     score = lambda direction: float(direction.sum())  # noqa: E731
     assert Zeno(n_bad=3)(rows, score=score).tolist() == [0.0, 30.0]
@@ -345,13 +330,8 @@ def test_weighted_norm_rules_drop_by_weight() -> None:
         pytest.approx(20 / 7)
     ]
     assert NormFilter(bad_fraction=0.2).aggregate(rows, row_weights=weights).rejected.sum() == 0
-    assert NormTrim(bad_fraction=0.3).aggregate(rows, row_weights=weights).rejected.tolist() == [
-        True,
-        True,
-        True,
-        True,
-        False,
-    ]
+    rejected = NormTrim(bad_fraction=0.3).aggregate(rows, row_weights=weights).rejected
+    assert rejected.tolist() == [True, True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -378,7 +358,7 @@ def test_medoid_sees_the_direction_of_far_rows() -> None:
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6, 1e10, 1e25])
 def test_trusted_reference_is_never_longer_than_the_reference(size: float) -> None:
-    """Also if all rows are huge, and two of them equal, which calls for measuring from one of them."""
+    """Also if all rows are huge and two are equal, so that they are measured from one of them."""
     for seed in range(20):
         reference = gaussian(1, 6, seed)[0]
         rows = size * gaussian(5, 6, seed + 1)
@@ -418,7 +398,7 @@ def test_an_error_inside_the_score_is_not_hidden() -> None:
     with pytest.raises(TypeError, match="my own mistake"):
         Zeno(n_bad=1)(rows64(3, 2, 0), score=broken)
     with pytest.raises(ValueError, match=r"`score` must return a number, got NoneType\."):
-        Zeno(n_bad=1)(rows64(3, 2, 0), score=lambda direction: None)  # type: ignore[arg-type,return-value]
+        Zeno(n_bad=1)(rows64(3, 2, 0), score=cast(Any, lambda direction: None))
 
 
 def test_a_wrapper_blames_nobody_whom_its_rule_does_not_blame() -> None:

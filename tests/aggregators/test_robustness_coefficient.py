@@ -1,6 +1,7 @@
 r"""The (f, kappa) inequality of Allouah et al. 2023 for the rules that promise it.
 
-For every set S of n - f rows, whatever the others hold: :math:`\|A(G) - \bar g_S\|^2 \le \kappa \cdot \frac{1}{|S|} \sum_S \|g_i - \bar g_S\|^2`.
+For every set S of n - f rows, whatever the others hold:
+:math:`\|A(G) - \bar g_S\|^2 \le \kappa \cdot \frac{1}{|S|} \sum_S \|g_i - \bar g_S\|^2`.
 """
 
 from itertools import combinations

@@ -12,6 +12,7 @@ from torch import Tensor
 from holdfast.aggregators import CoordinateMedian, rules
 from holdfast.geometry import DenseRows, Gram, MixedRows, Rows, Tiling
 from holdfast.geometry._kernels import TILE
+from tests.loops import naming
 from tests.samples import gaussian
 
 LAYOUTS: dict[str, Callable[[Tensor], Any]] = {
@@ -41,56 +42,51 @@ def whole(rows: Rows) -> Tensor:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("d", [40, TILE - 1, TILE, 3 * TILE + 7])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_operations_equal_those_of_the_flat_matrix(layout: str, d: int, dtype: torch.dtype) -> None:
-    tensors = LAYOUTS[layout](gaussian(4, d, dtype=dtype))
+def test_operations_equal_those_of_the_flat_matrix(layout: str) -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for d in (40, TILE - 1, TILE, 3 * TILE + 7):
+            with naming(dtype, d):
+                check_operations(LAYOUTS[layout](gaussian(4, d, dtype=dtype)), d, dtype)
+
+
+def check_operations(tensors: Any, d: int, dtype: torch.dtype) -> None:
+    close = torch.testing.assert_close
     rows, plain = DenseRows(tensors), flat(tensors).double()
     assert (rows.n, rows.d) == (4, d)
     reference = gaussian(2, d, seed=5, dtype=dtype)
     points = torch.cat([plain, reference.double()])
-    torch.testing.assert_close(rows.products(reference), points @ points.T, rtol=1e-5, atol=1e-4)
+    close(rows.products(reference), points @ points.T, rtol=1e-5, atol=1e-4)
     shifted = 0.5 * (points - plain[2])
-    torch.testing.assert_close(
-        rows.exact_products(reference, centre=2, scale=0.5), shifted @ shifted.T
-    )
+    close(rows.exact_products(reference, center=2, scale=0.5), shifted @ shifted.T)
     weights = torch.tensor([0.5, 0.0, -2.0, 0.25], dtype=torch.float64)
     for exact in (False, True):
         combined = rows.combine(weights, exact=exact)
         assert combined.dtype == dtype
-        torch.testing.assert_close(
-            combined,
-            (weights @ plain).to(dtype),
-            rtol=1e-2 if dtype is torch.bfloat16 else 1e-5,
-            atol=1e-5,
-        )
-    torch.testing.assert_close(rows.magnitudes().double(), plain.abs().amax(1))
-    torch.testing.assert_close(rows.squared_norms(), plain.square().sum(1), rtol=1e-5, atol=1e-5)
+        rtol = 1e-2 if dtype is torch.bfloat16 else 1e-5
+        close(combined, (weights @ plain).to(dtype), rtol=rtol, atol=1e-5)
+    close(rows.magnitudes().double(), plain.abs().amax(1))
+    close(rows.squared_norms(), plain.square().sum(1), rtol=1e-5, atol=1e-5)
     block = torch.tensor([0, 3, 30, d - 1])
-    torch.testing.assert_close(whole(rows.columns(block)).double(), plain[:, block])
+    close(whole(rows.columns(block)).double(), plain[:, block])
     assert torch.cat([chunk for _, chunk in rows.chunks(7)], dim=1).double().equal(plain)
     kept = rows.keep(torch.tensor([3, 1]))
-    torch.testing.assert_close(whole(kept.columns(block)).double(), plain[[3, 1]][:, block])
-    torch.testing.assert_close(
-        kept.products(reference),
-        points[[3, 1, 4, 5]] @ points[[3, 1, 4, 5]].T,
-        rtol=1e-5,
-        atol=1e-4,
-    )
-    assert (
-        torch.cat([chunk for _, chunk in kept.keep(torch.tensor([1])).chunks(9)], dim=1)
-        .double()
-        .equal(plain[1:2])
-    )
+    close(whole(kept.columns(block)).double(), plain[[3, 1]][:, block])
+    some = points[[3, 1, 4, 5]]
+    close(kept.products(reference), some @ some.T, rtol=1e-5, atol=1e-4)
+    last = [chunk for _, chunk in kept.keep(torch.tensor([1])).chunks(9)]
+    assert torch.cat(last, dim=1).double().equal(plain[1:2])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("width", [1, 3, 8, 64, None])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_tiles_are_those_of_the_flat_matrix(
-    layout: str, width: int | None, dtype: torch.dtype
-) -> None:
-    tensors = LAYOUTS[layout](gaussian(4, 300, dtype=dtype))
+def test_tiles_are_those_of_the_flat_matrix(layout: str) -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for width in (1, 3, 8, 64, None):
+            with naming(dtype, "tiles of width", width):
+                check_tiles(LAYOUTS[layout](gaussian(4, 300, dtype=dtype)), width)
+
+
+def check_tiles(tensors: Any, width: int | None) -> None:
+    close = torch.testing.assert_close
     rows, plain = DenseRows(tensors), flat(tensors)
     tiling = Tiling(rows.sections, width)
     tiles = torch.arange(0, tiling.n_tiles, 2)
@@ -99,21 +95,17 @@ def test_tiles_are_those_of_the_flat_matrix(
     expected = torch.stack([plain[:, at].double().norm(dim=1) for at in starts], dim=1)
     for seen, picked in ((rows, [0, 1, 2, 3]), (rows.keep(torch.tensor([2, 0])), [2, 0])):
         assert seen.tiles(tiling, tiles).equal(plain[picked][:, columns])
-        torch.testing.assert_close(
-            seen.tile_norms(tiling).double(), expected[picked], rtol=1e-5, atol=1e-7
-        )
-        torch.testing.assert_close(
-            seen.tile_norms(tiling, careful=True), expected[picked], rtol=1e-12, atol=1e-14
-        )
+        close(seen.tile_norms(tiling).double(), expected[picked], rtol=1e-5, atol=1e-7)
+        careful = seen.tile_norms(tiling, careful=True)
+        close(careful, expected[picked], rtol=1e-12, atol=1e-14)
 
 
 def test_careful_tile_norms_know_every_size() -> None:
-    """A wide tile that is read in parts, entries beyond the square root of float32's range, and rows that are not finite."""
+    """A wide tile that is read in parts, entries of extreme size, and rows that are not finite."""
     rows = torch.ones(7, 300_001)
     scales = torch.tensor([1e30, 1e-30, 1.0, 0.0, float("inf"), float("nan"), -1e38])
-    norms = DenseRows(rows * scales[:, None]).tile_norms(Tiling((300_001,), None), careful=True)[
-        :, 0
-    ]
+    scaled = DenseRows(rows * scales[:, None])
+    norms = scaled.tile_norms(Tiling((300_001,), None), careful=True)[:, 0]
     finite = torch.tensor([0, 1, 2, 3, 6])
     torch.testing.assert_close(
         norms[finite], scales[finite].double().abs() * 300_001**0.5, rtol=1e-6, atol=0.0
@@ -176,7 +168,7 @@ def test_mixed_rows_are_what_they_say(n: int, m: int, d: int, seed: int) -> None
 
 
 def test_a_tensor_that_is_no_matrix_is_never_copied_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients in channels_last cannot be viewed as [n, d]; only pieces of them may be flattened."""
+    """Gradients in channels_last cannot be viewed as [n, d]; only pieces may be flattened."""
     largest = 0
     flatten = Tensor.flatten
 
@@ -204,7 +196,7 @@ def test_a_tensor_that_is_no_matrix_is_never_copied_whole(monkeypatch: pytest.Mo
 
 
 class OnlyProducts(Rows):
-    """Rows that know their inner products and sums, and nothing else: what layer-wise gradients can offer."""
+    """Rows that offer only inner products and sums, as layer-wise gradients do."""
 
     def __init__(self, matrix: Tensor) -> None:
         self._dense = DenseRows(matrix)
@@ -235,11 +227,10 @@ def test_products_and_sums_are_enough_for_rules_in_gram_space(text: str) -> None
 def test_rows_without_columns_say_so() -> None:
     rows = OnlyProducts(gaussian(9, 30))
     assert rows.finite().all()
-    with pytest.raises(
-        ValueError,
-        match=r"`rows` must offer columns to this rule, got OnlyProducts, which has inner products",
-    ):
+    with pytest.raises(ValueError, match=r"^OnlyProducts cannot be read by column; use PerSample"):
         CoordinateMedian()(rows)
+    with pytest.raises(ValueError, match=r"^OnlyProducts cannot be read by row; .* only\.$"):
+        rows.keep(torch.tensor([0]))
 
 
 def test_an_empty_block_is_refused() -> None:

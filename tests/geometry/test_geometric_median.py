@@ -17,6 +17,7 @@ from holdfast.geometry import (
 )
 from holdfast.geometry import _streaming_median as streaming
 from holdfast.geometry._central import nearer_half
+from tests.loops import naming
 from tests.oracle.geometric_median import geometric_median as oracle
 from tests.oracle.geometric_median import is_optimal, objective
 from tests.samples import gaussian
@@ -59,7 +60,8 @@ def test_the_gap_is_true_though_far_rows_inflate_the_objective(
     rows[:n_far] *= 1e7
     solution, point = solve(rows)
 
-    # Far rows pull with unit vectors that no longer depend on the point: what is left of the problem can be solved exactly.
+    # Far rows pull with unit vectors that hardly depend on the point, so the rest of the problem
+    # can be solved exactly.
     def near_objective(y: Tensor) -> float:
         far = rows[:n_far]
         return objective(rows[n_far:], y) - float(((far / far.norm(dim=1, keepdim=True)) @ y).sum())
@@ -124,7 +126,7 @@ def test_a_row_that_is_the_median_is_found_exactly() -> None:
 
 
 def test_a_median_next_to_a_row_is_not_confused_with_it() -> None:
-    """The pull of the others exceeds the row's own weight by little: the median is close to the row, but not on it."""
+    """The pull of the others slightly exceeds the row's own weight, so the median is beside it."""
     triangle = torch.tensor(
         [[0.0, 0.0], [1.0, 0.0], [-0.5, 3**0.5 / 2 + 1e-3]], dtype=torch.float64
     )
@@ -230,10 +232,11 @@ def test_nothing_is_certified_beyond_the_precision_of_the_products() -> None:
     assert solve(rows.double(), tolerance=1e-12)[0].outcome is Outcome.CERTIFIED
 
 
-@pytest.mark.parametrize("n", range(1, 41))
-def test_the_good_half_has_half_of_the_rows(n: int) -> None:
-    ones = torch.ones(n, dtype=torch.float64)
-    assert float(nearer_half(ones, ones / n)) * n == pytest.approx(-(-n // 2))
+def test_the_nearer_half_has_half_of_the_rows() -> None:
+    for n in range(1, 41):
+        ones = torch.ones(n, dtype=torch.float64)
+        with naming(n, "rows"):
+            assert float(nearer_half(ones, ones / n)) * n == pytest.approx(-(-n // 2))
 
 
 def test_rows_are_not_blamed_for_a_median_on_another_row() -> None:
@@ -267,7 +270,10 @@ def test_the_middle_of_two_float32_rows() -> None:
 
 
 def test_a_minority_of_the_weight_cannot_place_the_base_of_the_measurement() -> None:
-    """Seven light rows near 1e30 are the majority by number; seen from there the heavy honest rows would coincide with 1e20."""
+    """Seven light rows near 1e30 are the majority by number.
+
+    Seen from there, the heavy honest rows would coincide with 1e20.
+    """
     far = 1e30 * (1 + 1e-3 * gaussian(7, 1).abs()) * torch.ones(7, 5)
     rows = torch.cat([gaussian(4, 5), far, torch.full((1, 5), 1e20)])
     weights = torch.tensor([1.0] * 4 + [0.1] * 7 + [1.0])

@@ -1,4 +1,4 @@
-"""Tiles: every column in exactly one, none across sections, and gathering undone by putting back."""
+"""Tiles: each column in exactly one, none across sections; putting back undoes gathering."""
 
 import pytest
 import torch

@@ -427,7 +427,7 @@ JSON_MISTAKES: list[tuple[Any, str]] = [
         r"`attack` must be one of .* \(did you mean 'mimic'\?\)\.",
     ),
     ({"threat": {"corruption": {"name": "blur", "sigma": -1}}}, r"`sigma` must .*"),
-    ({"aggregator": {"name": "krum"}}, r"`krum` must be given n_bad, .*"),
+    ({"aggregator": {"name": "krum"}}, r"`krum` must be given n_bad or bad_fraction, .*"),
     ({"aggregator": {"name": "krum", "n_bad": "many"}}, r"`n_bad` must .*"),
     (
         {"aggregator": {"name": "bucketing", "bucket_size": 2, "aggregator": "mean"}},

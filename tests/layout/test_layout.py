@@ -1,4 +1,4 @@
-"""Coordinates and parameters: there and back, gradients written as a backward pass would."""
+"""Coordinates of parameters: flatten and split, and gradients written as by a backward pass."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_rows_are_read_alike_from_a_matrix_and_from_parameters() -> None:
 
 
 def test_the_gradient_is_that_of_a_backward_pass() -> None:
-    """The mean of rows from single examples, written by a step, equals autograd's gradient of the mean loss, also when it adds up."""
+    """The mean of per-example rows, written by a step, equals autograd's gradient, also added."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
     inputs = gaussian(6, 4)
@@ -65,9 +65,8 @@ def test_the_gradient_is_that_of_a_backward_pass() -> None:
     parameter = next(network.parameters())
     assert parameter.grad is not None
     parameter.grad.zero_()
-    assert bool(
-        result.direction[:12].abs().sum() > 0
-    )  # the direction is not the gradient's own storage
+    # The direction does not share the storage of the gradient.
+    assert bool(result.direction[:12].abs().sum() > 0)
 
 
 def test_frozen_and_shared_parameters() -> None:
@@ -117,7 +116,7 @@ def test_bad_shapes_are_named() -> None:
         Layout(nn.Linear(3, 2).requires_grad_(False))
     with pytest.raises(
         ValueError,
-        match=r"^`rows` must have shape \[n, 8\], as the parameters have coordinates, got \(4, 7\)\.$",
+        match=r"^`rows` must have shape \[n, 8\], one column per coordinate .*, got \(4, 7\)\.$",
     ):
         layout.rows(torch.zeros(4, 7))
     with pytest.raises(
@@ -154,6 +153,6 @@ def test_a_backward_needs_a_layout() -> None:
     for given in rows:
         with pytest.raises(
             ValueError,
-            match=r"^`rows` must carry a layout \(`Layout\(model\).rows\(...\)` makes such rows\), got",
+            match=r"^`rows` must carry a layout \(`Layout\(model\).rows\(...\)` .*\), got",
         ):
             RobustStep(Mean()).backward(given)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Any torch optimizer with a robust step in front: the three explicit lines bit for bit, and a good citizen of torch."""
+"""Any torch optimizer with a robust step: equal to three explicit lines, and usable by torch."""
 
 import copy
 import io
@@ -72,7 +72,7 @@ def parameters_of(model: nn.Module) -> Tensor:
 
 
 def lr_of(model: nn.Module, optimizer: Optimizer) -> float | Tensor:
-    """What a user with several groups would write by hand."""
+    """The learning rate by hand, for one or several groups."""
     rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
     if len(set(rates.values())) == 1:
         return next(iter(rates.values()))
@@ -182,7 +182,7 @@ def test_gradients_can_be_clipped_between_backward_and_step() -> None:
 
 
 def test_weight_decay_is_outside_the_aggregation() -> None:
-    """Rows of zeros move nothing but what decay moves."""
+    """With rows of zeros only the decay moves parameters."""
     model = network()
     optimizer = RobustOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5), RobustStep(GeometricMedian())
@@ -204,7 +204,7 @@ def test_rules_get_what_they_need_of_the_call() -> None:
     assert optimizer.result is not None
 
 
-def test_hooks_groups_and_state_are_those_of_the_optimizer_inside() -> None:
+def test_hooks_groups_and_state_are_those_of_the_inner_optimizer() -> None:
     model = network()
     inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer = RobustOptimizer(inner, step())
@@ -326,14 +326,33 @@ def test_a_failed_load_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda o: RobustOptimizer(o.param_groups, o.robust_step), r"`optimizer` must be an Optimizer, got list\."),
-        (lambda o: RobustOptimizer(o.optimizer, GeometricMedian()), r"`step` must be a RobustStep, got GeometricMedian\."),  # type: ignore[arg-type]
-        (lambda o: o.step(torch.zeros(3, 2)), r"`rows` must carry a layout \(sources, .* make such rows\), got Tensor\."),
-        (lambda o: o.step(MicroBatches(network(), cross_entropy, n_rows=5)(*next(batches(1)))), r"`rows` must be of parameters that the optimizer holds, got '0.weight', which"),
-        (lambda o: o.load_state_dict(o.optimizer.state_dict()), r"`state_dict` must hold 'robust_step' \(a plain optimizer's state goes to `.optimizer.load_state_dict`\)"),
-        (lambda o: o.load_state_dict(3), r"`state_dict` must hold 'robust_step' .* got int\."),
+        (
+            lambda o: RobustOptimizer(o.param_groups, o.robust_step),
+            r"`optimizer` must be an Optimizer, got list\.",
+        ),
+        (
+            lambda o: RobustOptimizer(o.optimizer, GeometricMedian()),  # type: ignore[arg-type]
+            r"`step` must be a RobustStep, got GeometricMedian\.",
+        ),
+        (
+            lambda o: o.step(torch.zeros(3, 2)),
+            r"`rows` must carry a layout \(sources, .* make such rows\), got Tensor\.",
+        ),
+        (
+            lambda o: o.step(MicroBatches(network(), cross_entropy, n_rows=5)(*next(batches(1)))),
+            r"`rows` must be of parameters that the optimizer holds, got '0.weight', which",
+        ),
+        (
+            lambda o: o.load_state_dict(o.optimizer.state_dict()),
+            r"`state_dict` must hold 'robust_step' "
+            r"\(load a plain state with `.optimizer.load_state_dict`\), got \[",
+        ),
+        (
+            lambda o: o.load_state_dict(3),
+            r"`state_dict` must hold 'robust_step' .* got int\.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input(run: Callable[[RobustOptimizer], object], message: str) -> None:
     optimizer = RobustOptimizer(torch.optim.SGD(network().parameters(), lr=0.1), step())
     with pytest.raises(ValueError, match=message):
@@ -377,7 +396,8 @@ def test_a_copy_after_a_scheduler_was_attached_steps_itself() -> None:
     optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), RobustStep(Mean()))
     lr_scheduler.StepLR(optimizer, 1)
     before = parameters_of(model)
-    optimizer.robust_step.generator = None  # type: ignore[assignment]  # torch's generators cannot be copied
+    # torch's generators cannot be copied.
+    optimizer.robust_step.generator = None  # type: ignore[assignment]
     twin, copied = copy.deepcopy((model, optimizer))
     copied.robust_step.generator = stream(0, "twin")
     copied.step(MicroBatches(twin, cross_entropy, n_rows=5)(*next(batches(1))))

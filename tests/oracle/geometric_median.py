@@ -1,4 +1,4 @@
-"""A slow geometric median: Weiszfeld with the Vardi-Zhang step, row by row in float64, for very many steps."""
+"""A slow geometric median: many Weiszfeld steps with the Vardi-Zhang rule, in float64."""
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ def geometric_median(rows: Tensor, weights: Tensor | None = None, n_steps: int =
 
 
 def is_optimal(rows: Tensor, point: Tensor, tolerance: float) -> bool:
-    """The optimality condition: unit vectors to the rows cancel, up to the weight of rows that the point sits on."""
+    """The optimality condition: unit vectors to the rows cancel, up to the weight of rows here."""
     differences = rows.double() - point.double()
     distances = differences.norm(dim=1)
     here = distances < tolerance * distances.max()

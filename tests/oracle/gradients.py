@@ -1,4 +1,4 @@
-"""Gradients the slow way: one slice after the other, by ordinary backward passes of a copy of the model."""
+"""Gradients by ordinary backward passes of a copy of the model, one slice after the other."""
 
 import copy
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from holdfast import Layout
 
 
 def ordinary(model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any) -> Tensor:
-    """[d] what `loss_fn(model(x), y).backward()` writes, end to end in the order of the parameters."""
+    """[d] the gradient that `loss_fn(model(x), y).backward()` writes, parameter by parameter."""
     twin = copy.deepcopy(model)
     twin.zero_grad()
     loss_fn(twin(x), y).backward()

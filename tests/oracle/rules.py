@@ -35,7 +35,7 @@ def bulyan(rows: Tensor, n_bad: int) -> Tensor:
             for i in left
         }
         scores = {i: sum(squares[i][: max(1, len(left) - n_bad - 2)]) for i in left}
-        # Mutual nearest neighbours tie; the one nearest to all is taken.
+        # Mutual nearest neighbors tie; the one nearest to all is taken.
         tied = [i for i in left if scores[i] <= min(scores.values()) * (1 + 1e-12)]
         best = min(tied, key=lambda i, squares=squares: sum(squares[i]))  # type: ignore[misc]
         left.remove(best)
@@ -49,8 +49,8 @@ def mean_around_median(rows: Tensor, n_kept: int) -> Tensor:
         values = sorted(column.tolist())
         half = len(values) // 2
         middle = values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
-        nearest = sorted(values, key=lambda value, middle=middle: abs(value - middle))[:n_kept]  # type: ignore[misc]
-        columns.append(sum(nearest) / n_kept)
+        nearest = sorted((abs(value - middle), value) for value in values)[:n_kept]
+        columns.append(sum(value for _, value in nearest) / n_kept)
     return torch.tensor(columns, dtype=torch.float64)
 
 
@@ -79,10 +79,10 @@ def centered_clipping(rows: Tensor, radius: float, n_steps: int, start: Tensor) 
 
 def top_direction(points: Tensor, weights: Tensor) -> tuple[float, Tensor]:
     mean = (weights[:, None] * points).sum(0) / weights.sum()
-    centred = points - mean
-    covariance = (centred.T * weights) @ centred / weights.sum()
+    centered = points - mean
+    covariance = (centered.T * weights) @ centered / weights.sum()
     values, vectors = torch.linalg.eigh(covariance)
-    return float(values[-1]), (centred @ vectors[:, -1]).square()
+    return float(values[-1]), (centered @ vectors[:, -1]).square()
 
 
 def spectral_filter(rows: Tensor, n_bad: int) -> Tensor:

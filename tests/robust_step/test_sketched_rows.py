@@ -115,8 +115,8 @@ def test_many_rows_are_swept_and_few_are_not() -> None:
     rows = gaussian(300, 2000)
     augmented = AugmentedRows(DenseRows(rows), gaussian(1, 2000, seed=5)[0])
     sketched = SketchedRows(augmented, drawn(augmented, NormSampling(fraction=0.3, tile=8), 0))
-    assert sketched.points is not None
-    assert sketched.keep(torch.arange(50)).points is None
+    assert sketched.streamable is not None
+    assert sketched.keep(torch.arange(50)).streamable is None
     swept = GeometricMedian().aggregate(sketched)
     solved = GeometricMedian()._solve(
         sketched.gram(), GeometricMedian()._check(sketched, None, None, None, None)

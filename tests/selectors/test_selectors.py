@@ -1,4 +1,4 @@
-"""What every selector promises: increasing tiles, the right count, frequencies that match the stated probabilities."""
+"""All selectors: increasing tiles, the right count, frequencies equal to the probabilities."""
 
 from collections.abc import Callable
 
@@ -21,10 +21,14 @@ from holdfast.selectors import (
     selectors,
 )
 from holdfast.selectors._sampling import draw, inclusion_probabilities
+from tests.loops import naming
 
 FAMILY: dict[str, Callable[..., TileSelector]] = {
-    "norm sampling": NormSampling, "top norm": TopNorm, "uniform": Uniform, "cyclic": Cyclic,
-}  # fmt: skip
+    "norm sampling": NormSampling,
+    "top norm": TopNorm,
+    "uniform": Uniform,
+    "cyclic": Cyclic,
+}
 every_selector = pytest.mark.parametrize("make", FAMILY.values(), ids=FAMILY)
 SCORES = {
     "equal": torch.ones(12, dtype=torch.float64),
@@ -92,13 +96,10 @@ def test_frequencies_match_the_stated_probabilities(selector: TileSelector, scor
 
 
 def test_pairs_are_drawn_together_nearly_as_if_independent() -> None:
-    """Systematic sampling in a fixed order would never draw some pairs; in random order every pair has its chance."""
+    """In a fixed order, systematic sampling would never draw some pairs."""
     probabilities = inclusion_probabilities(torch.arange(1.0, 13.0, dtype=torch.float64), 4)
-    together, generator, n_draws = (
-        torch.zeros(12, 12, dtype=torch.float64),
-        stream(0, "pairs"),
-        6000,
-    )
+    together, n_draws = torch.zeros(12, 12, dtype=torch.float64), 6000
+    generator = stream(0, "pairs")
     for _ in range(n_draws):
         tiles = draw(probabilities, generator)
         together[tiles[:, None], tiles[None, :]] += 1.0 / n_draws
@@ -141,10 +142,8 @@ def test_probabilities_are_proportional_below_one() -> None:
 
 def test_the_largest_norms_are_the_largest() -> None:
     scores = torch.tensor([3.0, 9.0, 1.0, 9.0, 9.0], dtype=torch.float64)
-    assert select(TopNorm(count=2, tile=1), Tiling((5,), 1), scores).tiles.tolist() == [
-        1,
-        3,
-    ]  # of equals, the first
+    block = select(TopNorm(count=2, tile=1), Tiling((5,), 1), scores)
+    assert block.tiles.tolist() == [1, 3]  # of equals, the first
 
 
 def test_a_cycle_visits_every_tile_once_a_round() -> None:
@@ -165,10 +164,15 @@ def test_everything_is_everything() -> None:
 @pytest.mark.parametrize(
     ("sections", "tile", "widths"),
     [
-        ((100,), None, 1), ((5000,), None, 4), ((65_535,), None, 32), ((65_536,), None, 64), ((10**7,), None, 64), ((10**7,), 8, 8),
+        ((100,), None, 1),
+        ((5000,), None, 4),
+        ((65_535,), None, 32),
+        ((65_536,), None, 64),
+        ((10**7,), None, 64),
+        ((10**7,), 8, 8),
         ((7, 9), "parameter", None),
     ],
-)  # fmt: skip
+)
 def test_tiles_are_as_wide_as_the_model_allows(
     sections: tuple[int, ...], tile: int | None, widths: int | None
 ) -> None:
@@ -179,7 +183,7 @@ def test_tiles_are_as_wide_as_the_model_allows(
 def test_selectors_are_immutable_values_with_names(make: Callable[..., TileSelector]) -> None:
     selector = make(fraction=0.25, tile="parameter")
     with pytest.raises(AttributeError):
-        selector.fraction = 0.5
+        selector.fraction = 0.5  # type: ignore[misc]
     assert selectors.parse(selectors.format(selector)) == selector
     assert selectors.from_json(selectors.to_json(selector)) == selector
     assert selectors.format(Everything()) == "everything"
@@ -208,9 +212,13 @@ BAD: list[tuple[dict[str, object], str]] = [
 
 
 @every_selector
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=str)
-def test_bad_arguments_are_named(
-    make: Callable[..., TileSelector], arguments: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        make(**arguments)
+def test_bad_arguments_are_named(make: Callable[..., TileSelector]) -> None:
+    for arguments, message in BAD:
+        with naming(arguments), pytest.raises(ValueError, match=f"^{message}$"):
+            make(**arguments)
+
+
+def test_a_name_without_arguments_says_what_to_give() -> None:
+    message = r"^`top-norm` must be given fraction or count, as in 'top-norm\(fraction=\.\.\.\)'\.$"
+    with pytest.raises(ValueError, match=message):
+        selectors.parse("top-norm")

@@ -1,18 +1,20 @@
-"""Models small enough for a loop over single samples, each with a batch that fits it and the reason why it is here."""
+"""Models small enough for a loop over single samples, each with a batch that fits it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from holdfast.geometry import Rows
 from holdfast.lab.models import lenet
 from holdfast.seeds import stream
 
 
 class Sequence(nn.Module):
-    """Layers applied at every position of a sequence, and a short table of words with a padding entry."""
+    """Layers applied at every position of a sequence, and an embedding with a padding entry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +32,10 @@ class Sequence(nn.Module):
 
 
 class Attention(nn.Module):
-    """Modules without a short form: attention (whose output layer is never called as a module), a recurrent layer, a parameter of its own."""
+    """Modules without a short form: attention, a recurrent layer, and a parameter of the model.
+
+    The output layer of the attention is never called as a module.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,3 +156,20 @@ CASES = [
         (1, 28, 28),
     ),
 ]
+
+
+def matrix(rows: Rows) -> Tensor:
+    """[n, d] the rows, one by one."""
+    return torch.stack(
+        [rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)]
+    )
+
+
+@contextmanager
+def named(case: Case) -> Iterator[None]:
+    """Adds the name of the case to errors raised within the context."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"case: {case.name}")
+        raise

@@ -1,4 +1,4 @@
-"""Running statistics: every row begins with the same, and one bad row cannot move them."""
+"""Running statistics: every row starts with the same, and one bad row cannot move them."""
 
 import copy
 import warnings
@@ -16,7 +16,7 @@ def network() -> Any:
 
 
 def statistics_of_rows(model: Any, x: Tensor, n_rows: int) -> tuple[Tensor, Tensor]:
-    """[n_rows, 4] running mean and variance after each slice alone."""
+    """[n_rows, 4] running mean and variance after each slice on its own."""
     means, variances = [], []
     for part in x.chunk(n_rows):
         twin = copy.deepcopy(model)
@@ -58,9 +58,8 @@ def test_a_refused_step_leaves_them_as_they_were() -> None:
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     for vectorized in (False, True):
         source = MicroBatches(model, nn.MSELoss(), n_rows=5, vectorized=vectorized)
-        with pytest.raises(
-            ValueError, match="`loss_fn` must be finite for at least half of the rows, got 5 of 5"
-        ):
+        message = "`loss_fn` must be finite for at least half of the rows, got 5 of 5"
+        with pytest.raises(ValueError, match=message):
             source(x, torch.full((20, 2), torch.nan))
         assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
 

@@ -1,4 +1,4 @@
-"""What every source promises: the rows of a loop over the slices, whose mean is the ordinary gradient, and nothing else changed."""
+"""Contracts of all sources: rows equal a loop, their mean is the gradient, nothing else changes."""
 
 import warnings
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from holdfast import Layout
 from holdfast.geometry import DenseRows, Rows
 from holdfast.sources import LayerGrams, MicroBatches, PerSample, Source
 from tests.oracle.gradients import by_loop, ordinary
-from tests.sources.cases import CASES, Case
+from tests.sources.cases import CASES, Case, matrix, named
 
 Make = Callable[..., Source]
 
@@ -36,89 +36,84 @@ def layer_grams(model: nn.Module, loss_fn: Any, n: int, **options: Any) -> Sourc
     return LayerGrams(model, loss_fn, **options)
 
 
-SOURCES: list[tuple[Make, Case]] = [
-    (make, case)
-    for make in (micro_batches, vectorized, per_sample, layer_grams)
-    for case in CASES
-    if make is not layer_grams or case.layer_by_layer
-]
-every_source = pytest.mark.parametrize(
-    ("make", "case"), SOURCES, ids=[f"{make.__name__}-{case.name}" for make, case in SOURCES]
-)
+SOURCES: list[Make] = [micro_batches, vectorized, per_sample, layer_grams]
+every_source = pytest.mark.parametrize("make", SOURCES)
 
 
-def matrix(rows: Rows) -> Tensor:
-    """[n, d] the rows, one by one."""
-    return torch.stack(
-        [rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)]
-    )
+def cases_of(make: Make) -> list[Case]:
+    return [case for case in CASES if make is not layer_grams or case.layer_by_layer]
 
 
 def call(source: Source, *batch: Tensor) -> Rows:
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "There is a performance drop"
-        )  # attention and LSTM under vmap
+        # Attention and LSTM under vmap.
+        warnings.filterwarnings("ignore", "There is a performance drop")
         return source(*batch)
 
 
 @every_source
-def test_rows_are_those_of_a_loop(make: Make, case: Case) -> None:
-    model, x, y = case.make()
-    rows = call(make(model, nn.CrossEntropyLoss(), 6), x, y)
-    expected = by_loop(model, nn.CrossEntropyLoss(), x, y, rows.n)
-    torch.testing.assert_close(matrix(rows), expected, rtol=1e-4, atol=1e-6)
+def test_rows_are_those_of_a_loop(make: Make) -> None:
+    for case in cases_of(make):
+        model, x, y = case.make()
+        with named(case):
+            rows = call(make(model, nn.CrossEntropyLoss(), 6), x, y)
+            expected = by_loop(model, nn.CrossEntropyLoss(), x, y, rows.n)
+            torch.testing.assert_close(matrix(rows), expected, rtol=1e-4, atol=1e-6)
 
 
 @every_source
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_the_mean_of_rows_is_the_ordinary_gradient(make: Make, case: Case, reduction: str) -> None:
-    model, x, y = case.make()
+def test_the_mean_of_rows_is_the_ordinary_gradient(make: Make, reduction: str) -> None:
     loss_fn = nn.CrossEntropyLoss(reduction=reduction)
-    rows = call(make(model, loss_fn, 6), x, y)
-    mean = rows.combine(torch.full((rows.n,), 1 / rows.n, dtype=torch.float64))
-    torch.testing.assert_close(mean, ordinary(model, loss_fn, x, y), rtol=1e-4, atol=2e-6)
+    for case in cases_of(make):
+        model, x, y = case.make()
+        with named(case):
+            rows = call(make(model, loss_fn, 6), x, y)
+            mean = rows.combine(torch.full((rows.n,), 1 / rows.n, dtype=torch.float64))
+            expected = ordinary(model, loss_fn, x, y)
+            torch.testing.assert_close(mean, expected, rtol=1e-4, atol=2e-6)
 
 
 @every_source
-def test_model_gradients_mode_and_batch_are_left_as_they_are(make: Make, case: Case) -> None:
-    model, x, y = case.make()
-    layout = Layout(model)
-    for parameter in layout.parameters[1:]:
-        parameter.grad = torch.ones_like(parameter)
-    modes = [module.training for module in model.modules()]
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    batch = x.clone(), y.clone()
-    call(make(model, cross_entropy, 6), x, y)
-    assert layout.parameters[0].grad is None
-    assert all(
-        bool((parameter.grad == 1).all())
-        for parameter in layout.parameters[1:]
-        if parameter.grad is not None
-    )
-    assert [module.training for module in model.modules()] == modes
-    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
-    assert all(parameter.requires_grad for parameter in layout.parameters)
-    assert torch.equal(x, batch[0])
-    assert torch.equal(y, batch[1])
-    assert not any(module._forward_hooks for module in model.modules())
+def test_model_gradients_mode_and_batch_do_not_change(make: Make) -> None:
+    for case in cases_of(make):
+        model, x, y = case.make()
+        layout = Layout(model)
+        first, *others = layout.parameters
+        for parameter in others:
+            parameter.grad = torch.ones_like(parameter)
+        modes = [module.training for module in model.modules()]
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        batch = x.clone(), y.clone()
+        with named(case):
+            call(make(model, cross_entropy, 6), x, y)
+            assert first.grad is None
+            assert all(p.grad is not None and bool((p.grad == 1).all()) for p in others)
+            assert [module.training for module in model.modules()] == modes
+            assert all(torch.equal(now, state[name]) for name, now in model.state_dict().items())
+            assert all(parameter.requires_grad for parameter in layout.parameters)
+            assert torch.equal(x, batch[0])
+            assert torch.equal(y, batch[1])
+            assert not any(module._forward_hooks for module in model.modules())
+            assert not any(parameter._backward_hooks for parameter in layout.parameters)
 
 
 @every_source
-def test_rows_carry_the_layout_and_the_losses(make: Make, case: Case) -> None:
-    model, x, y = case.make()
-    source = make(model, cross_entropy, 6)
-    rows = call(source, x, y)
-    assert rows.layout is source.layout
-    assert rows.sections == source.layout.sizes
-    assert rows.dtype == torch.float32
-    assert float(source.losses.mean()) == pytest.approx(
-        float(cross_entropy(model(x), y).detach()), rel=1e-5
-    )
-    assert not source.losses.requires_grad
+def test_rows_carry_the_layout_and_the_losses(make: Make) -> None:
+    for case in cases_of(make):
+        model, x, y = case.make()
+        source = make(model, cross_entropy, 6)
+        with named(case):
+            rows = call(source, x, y)
+            assert rows.layout is source.layout
+            assert rows.sections == source.layout.sizes
+            assert rows.dtype == torch.float32
+            loss = float(cross_entropy(model(x), y).detach())
+            assert float(source.losses.mean()) == pytest.approx(loss, rel=1e-5)
+            assert not source.losses.requires_grad
 
 
-@pytest.mark.parametrize("make", [micro_batches, vectorized, per_sample, layer_grams])
+@every_source
 def test_rows_keep_the_dtype_of_the_parameters(make: Make) -> None:
     model, x, y = CASES[1].make(dtype=torch.float64)
     assert make(model, cross_entropy, 6)(x, y).dtype == torch.float64
@@ -211,11 +206,12 @@ def test_batches_may_be_tuples_or_mappings_and_targets_may_be_missing() -> None:
     def loss_fn(output: Tensor) -> Tensor:
         return output.square().mean()
 
-    for make in (micro_batches, vectorized, per_sample, layer_grams):
+    for make in SOURCES:
         source = make(model, loss_fn, 4)
         model.zero_grad()
         loss_fn(model(a, b, 2.0)).backward()
-        expected = Layout(model).flatten([model.layer.weight.grad, model.layer.bias.grad])  # type: ignore[list-item]
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        expected = Layout(model).flatten(gradients)
         torch.testing.assert_close(mean(source, (a, b, 2.0)), expected)
         torch.testing.assert_close(mean(source, {"a": a, "b": b, "scale": 2.0}), expected)
 
@@ -240,7 +236,7 @@ def test_channels_last_gives_the_same_rows() -> None:
 
 def test_autocast_rows_are_close_and_in_the_parameters_dtype() -> None:
     model, x, y = CASES[1].make()
-    for make in (micro_batches, vectorized, per_sample, layer_grams):
+    for make in SOURCES:
         source = make(model, cross_entropy, 6)
         exact = matrix(source(x, y))
         with torch.autocast("cpu", dtype=torch.bfloat16):

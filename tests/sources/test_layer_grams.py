@@ -1,6 +1,7 @@
-"""Per-sample rows without the matrix: right for every rule and every size of row, refused by name where they could not be."""
+"""Per-sample rows without the matrix: right for every rule and row size, or refused by name."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -15,10 +16,9 @@ from holdfast.geometry import CleanLengths, DenseRows
 from holdfast.optim import robust_backward
 from holdfast.sources import LayerGrams, LayerRows, PerSample
 from tests.oracle.gradients import by_loop
-from tests.sources.cases import CASES, Case
+from tests.sources.cases import CASES, Case, matrix, named
 
-ALONE = [case for case in CASES if case.layer_by_layer]
-layered = pytest.mark.parametrize("case", ALONE, ids=[case.name for case in ALONE])
+LAYERED = [case for case in CASES if case.layer_by_layer]
 
 
 def rows_of(case: Case, n: int = 6) -> tuple[LayerRows, DenseRows]:
@@ -29,28 +29,35 @@ def rows_of(case: Case, n: int = 6) -> tuple[LayerRows, DenseRows]:
     )
 
 
-@layered
-def test_inner_products_are_those_of_the_explicit_rows(case: Case) -> None:
-    rows, explicit = rows_of(case)
-    references = torch.randn(2, rows.d)
-    expected = explicit.exact_products(references, centre=None, scale=1.0)
-    torch.testing.assert_close(
-        rows.products(references), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
-    )
-    for centre in (None, 2):
-        found = rows.exact_products(references, centre=centre, scale=0.5)
-        expected = explicit.exact_products(references, centre=centre, scale=0.5)
-        torch.testing.assert_close(
-            found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
-        )
+def test_inner_products_are_those_of_the_explicit_rows() -> None:
+    for case in LAYERED:
+        with named(case):
+            rows, explicit = rows_of(case)
+            references = torch.randn(2, rows.d)
+            expected = explicit.exact_products(references, center=None, scale=1.0)
+            torch.testing.assert_close(
+                rows.products(references),
+                expected,
+                rtol=1e-4,
+                atol=1e-5 * float(expected.abs().max()),
+            )
+            for center in (None, 2):
+                found = rows.exact_products(references, center=center, scale=0.5)
+                expected = explicit.exact_products(references, center=center, scale=0.5)
+                torch.testing.assert_close(
+                    found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
+                )
 
 
-@layered
-def test_lengths_are_those_of_the_explicit_rows(case: Case) -> None:
-    rows, explicit = rows_of(case)
-    lengths = rows.lengths()
-    assert isinstance(lengths, CleanLengths)
-    torch.testing.assert_close(lengths.norms, explicit.lengths().norms, rtol=1e-4, atol=1e-6)
+def test_lengths_are_those_of_the_explicit_rows() -> None:
+    for case in LAYERED:
+        with named(case):
+            rows, explicit = rows_of(case)
+            lengths = rows.lengths()
+            assert isinstance(lengths, CleanLengths)
+            torch.testing.assert_close(
+                lengths.norms, explicit.lengths().norms, rtol=1e-4, atol=1e-6
+            )
 
 
 def test_lengths_of_rows_of_unusual_size_take_the_careful_way() -> None:
@@ -66,43 +73,55 @@ def test_lengths_of_rows_of_unusual_size_take_the_careful_way() -> None:
     )
 
 
-@layered
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_inner_products_are_those_of_an_independent_engine(case: Case) -> None:
-    """TorchJD's, which knows nothing of layers; its faster mode refuses BatchNorm and recurrent layers."""
-    batch_dim = None if case.name in ("attention", "evaluated batch norm") else 0
-    model, x, y = case.make()
-    rows = LayerGrams(model, nn.CrossEntropyLoss())(x, y)
-    engine = Engine(model, batch_dim=batch_dim)
-    gramian = engine.compute_gramian(cross_entropy(model(x), y, reduction="none"))
-    torch.testing.assert_close(
-        rows.products(torch.empty(0, rows.d)).float(),
-        gramian,
-        rtol=1e-3,
-        atol=1e-5 * float(gramian.abs().max()),
-    )
+def test_inner_products_are_those_of_an_independent_engine() -> None:
+    """TorchJD's, which has no layers; its faster mode refuses BatchNorm and recurrent layers."""
+    for case in LAYERED:
+        with named(case):
+            batch_dim = None if case.name in ("attention", "evaluated batch norm") else 0
+            model, x, y = case.make()
+            rows = LayerGrams(model, nn.CrossEntropyLoss())(x, y)
+            engine = Engine(model, batch_dim=batch_dim)
+            gramian = engine.compute_gramian(cross_entropy(model(x), y, reduction="none"))
+            torch.testing.assert_close(
+                rows.products(torch.empty(0, rows.d)).float(),
+                gramian,
+                rtol=1e-3,
+                atol=1e-5 * float(gramian.abs().max()),
+            )
 
 
-@layered
-def test_some_of_the_rows_are_rows(case: Case) -> None:
-    rows, explicit = rows_of(case)
-    indices = torch.tensor([4, 1, 2])
-    weights = torch.tensor([0.5, 0.0, -2.0], dtype=torch.float64)
-    torch.testing.assert_close(
-        rows.keep(indices).combine(weights),
-        explicit.keep(indices).combine(weights),
-        rtol=1e-4,
-        atol=1e-6,
-    )
-    largest = torch.stack([explicit.combine(row) for row in torch.eye(6)]).abs().amax(1)
-    assert bool((rows.magnitudes() >= 0.999 * largest).all())
+def test_some_of_the_rows_are_rows() -> None:
+    for case in LAYERED:
+        with named(case):
+            rows, explicit = rows_of(case)
+            indices = torch.tensor([4, 1, 2])
+            weights = torch.tensor([0.5, 0.0, -2.0], dtype=torch.float64)
+            torch.testing.assert_close(
+                rows.keep(indices).combine(weights),
+                explicit.keep(indices).combine(weights),
+                rtol=1e-4,
+                atol=1e-6,
+            )
+            largest = matrix(explicit).abs().amax(1)
+            assert bool((rows.magnitudes() >= 0.999 * largest).all())
 
 
 @pytest.mark.parametrize(
     "text",
-    ["mean", "geometric-median", "krum(n_bad=2)", "multi-krum(n_bad=2, n_selected=3)", "medoid", "covariance-filter", "norm-filter(n_bad=2)",
-     "mixing(n_bad=2) | geometric-median", "clipping(n_bad=2) | covariance-filter", "minimum-diameter(n_bad=2)"],
-)  # fmt: skip
+    [
+        "mean",
+        "geometric-median",
+        "krum(n_bad=2)",
+        "multi-krum(n_bad=2, n_selected=3)",
+        "medoid",
+        "covariance-filter",
+        "norm-filter(n_bad=2)",
+        "mixing(n_bad=2) | geometric-median",
+        "clipping(n_bad=2) | covariance-filter",
+        "minimum-diameter(n_bad=2)",
+    ],
+)
 def test_every_gram_rule_gives_what_it_gives_on_explicit_rows(text: str) -> None:
     rows, explicit = rows_of(CASES[1], n=9)
     rule = rules.parse(text)
@@ -139,8 +158,8 @@ def test_a_bad_sample_is_survived(value: float) -> None:
     result = GeometricMedian().aggregate(LayerGrams(model, nn.MSELoss())(x, y))
     honest = torch.arange(9) != 2
     others = by_loop(model, nn.MSELoss(), x[honest], y[honest], 8)
-    centre, spread = others.mean(0), (others - others.mean(0)).norm(dim=1).max()
-    assert float((result.vector - centre).norm()) < 2 * float(spread)
+    center, spread = others.mean(0), (others - others.mean(0)).norm(dim=1).max()
+    assert float((result.vector - center).norm()) < 2 * float(spread)
     assert result.weights is not None
     if value != -1e18:
         assert float(result.weights[2]) < 1e-6
@@ -151,7 +170,10 @@ def test_a_majority_of_bad_samples_is_an_error_that_says_so() -> None:
     x, y = torch.randn(5, 4), torch.full((5, 1), torch.nan)
     with pytest.raises(NonFiniteRowsError, match="finite in at least half of the rows, got 5 of 5"):
         GeometricMedian()(LayerGrams(model, nn.MSELoss())(x, y))
-    losses = lambda output, target: (output - target).square()[:, 0]  # noqa: E731
+
+    def losses(output: Tensor, target: Tensor) -> Tensor:
+        return (output - target).square()[:, 0]
+
     with pytest.raises(
         NonFiniteRowsError,
         match="`loss_fn` must be finite for at least half of the rows, got 5 of 5",
@@ -192,7 +214,9 @@ def test_no_matrix_of_rows_is_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             found = function(*args, **(kwargs or {}))
             sizes.extend(
                 tensor.numel()
@@ -209,16 +233,16 @@ def test_no_matrix_of_rows_is_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(sizes) >= n_entries, "the watch sees what there is to see"
 
 
+FORMS = ("convolutions", "sequence", "volumes", "perceptron")
+
+
 def test_both_forms_of_the_products_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    for case in CASES:
-        if case.name not in ("convolutions", "sequence", "volumes", "perceptron"):
-            continue
+    for case in (case for case in CASES if case.name in FORMS):
         found = []
         for pays in (True, False):
             for module in ("_linear", "_convolution"):
-                monkeypatch.setattr(
-                    f"holdfast.sources.layers.{module}.pays_pairwise", lambda *_, pays=pays: pays
-                )
+                name = f"holdfast.sources.layers.{module}.pays_pairwise"
+                monkeypatch.setattr(name, lambda *_, pays=pays: pays)
             found.append(rows_of(case)[0].products(torch.empty(0, Layout(case.make()[0]).d)))
         torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
 
@@ -229,7 +253,7 @@ def test_small_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             continue
         rows, _ = rows_of(case)
         whole = rows.products(torch.empty(0, rows.d))
-        for module in ("_linear", "_convolution", "_embedding", "_outer"):
+        for module in ("_linear", "_convolution", "_embedding"):
             monkeypatch.setattr(f"holdfast.sources.layers.{module}.LIMIT", 64)
         torch.testing.assert_close(
             rows.products(torch.empty(0, rows.d)), whole, rtol=1e-4, atol=1e-6
@@ -312,7 +336,7 @@ class Tied(nn.Module):
         (
             lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
             (4, 3),
-            r"BatchNorm1d '1', which mixes them in training mode",
+            r"BatchNorm1d '1', which mixes samples",
         ),
         (
             lambda: nn.Sequential(
@@ -325,12 +349,12 @@ class Tied(nn.Module):
         (
             lambda: Outside(called=True),
             (4, 3),
-            r"Linear 'layer', which has a weight that is used outside it, too",
+            r"Linear 'layer', which has a weight that is also used outside it",
         ),
         (
             lambda: Outside(called=False),
             (4, 3),
-            r"`model` must use parameters in modules that take and return tensors with samples, got 'layer.weight'",
+            r"modules that take and return tensors with samples, got 'layer.weight', used",
         ),
         (
             Transposed,
@@ -352,16 +376,23 @@ def test_what_cannot_be_told_is_refused_by_name(
     model = build()
     x = torch.randn(shape)
     batch = (x, x, x) if isinstance(model, nn.MultiheadAttention) else x
-    loss_fn = lambda output: (output[0] if isinstance(output, tuple) else output).square().mean()  # noqa: E731
+
+    def loss_fn(output: Any) -> Tensor:
+        first: Tensor = output[0] if isinstance(output, tuple) else output
+        return first.square().mean()
+
     with pytest.raises(ValueError, match=message):
         LayerGrams(model, loss_fn)(batch)
 
 
 def test_a_penalty_on_the_weights_is_noticed() -> None:
     model = nn.Linear(3, 1)
-    loss_fn = lambda output: output.square().mean() + model.weight.square().sum()  # noqa: E731
+
+    def loss_fn(output: Tensor) -> Tensor:
+        return output.square().mean() + model.weight.square().sum()
+
     with pytest.raises(
-        ValueError, match=r"Linear '', which has a weight that is used outside it, too"
+        ValueError, match=r"Linear '', which has a weight that is also used outside it"
     ):
         LayerGrams(model, loss_fn)(torch.randn(4, 3))
 
@@ -390,5 +421,4 @@ def test_a_subclass_that_computes_something_else_is_run_again() -> None:
 
     model, x, y = Doubled(3, 2), torch.randn(5, 3), torch.randn(5, 2)
     rows = LayerGrams(model, nn.MSELoss())(x, y)
-    found = torch.stack([rows.combine(row) for row in torch.eye(5)])
-    torch.testing.assert_close(found, by_loop(model, nn.MSELoss(), x, y, 5))
+    torch.testing.assert_close(matrix(rows), by_loop(model, nn.MSELoss(), x, y, 5))

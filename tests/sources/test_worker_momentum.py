@@ -5,16 +5,17 @@ import torch
 
 from holdfast import Layout
 from holdfast.aggregators import CoordinateMedian, CovarianceFilter, GeometricMedian
+from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
 from holdfast.sources import WorkerMomentum
 from tests.samples import gaussian
 
 
-def matrix(rows) -> torch.Tensor:  # type: ignore[no-untyped-def]
+def matrix(rows: DenseRows) -> torch.Tensor:
     return torch.cat([chunk for _, chunk in rows.chunks(10**6)], dim=1)
 
 
-def test_it_is_the_exponential_average_that_begins_with_the_first_row() -> None:
+def test_it_is_the_exponential_average_from_the_first_row() -> None:
     momentum = WorkerMomentum(beta=0.8)
     steps = [gaussian(4, 7, seed) for seed in range(5)]
     expected = steps[0]
@@ -33,7 +34,7 @@ def test_rows_are_not_changed_and_the_layout_is_kept() -> None:
     assert torch.equal(rows, before)
 
 
-def test_a_row_that_is_not_finite_is_handed_on_as_such_and_keeps_its_momentum() -> None:
+def test_a_row_that_is_not_finite_is_returned_as_nan_and_keeps_its_momentum() -> None:
     momentum = WorkerMomentum(beta=0.5)
     first = gaussian(3, 2, 0)
     first[0, 1] = torch.nan
@@ -43,7 +44,7 @@ def test_a_row_that_is_not_finite_is_handed_on_as_such_and_keeps_its_momentum() 
     second = gaussian(3, 2, 1)
     second[2, 0] = torch.inf
     found = matrix(momentum(second))
-    assert torch.equal(found[0], second[0]), "it begins with the first finite row"
+    assert torch.equal(found[0], second[0]), "it starts with the first finite row"
     assert bool(found[2].isnan().all())
     third = gaussian(3, 2, 2)
     torch.testing.assert_close(matrix(momentum(third))[2], 0.5 * first[2] + 0.5 * third[2])
@@ -67,7 +68,7 @@ def test_half_precision_rows_are_averaged_in_float32() -> None:
 
 
 def test_it_uncovers_an_attacker_within_the_spread() -> None:
-    """A lie of one standard deviation of the rows, kept up by 4 of 12 workers: with momentum the spread shrinks and the lie does not."""
+    """4 of 12 workers lie by one standard deviation: momentum shrinks the spread, not the lie."""
     truth = gaussian(1, 200, 99) / 200**0.5
 
     def errors(momentum: WorkerMomentum | None) -> list[float]:
@@ -92,16 +93,12 @@ def test_bad_input() -> None:
         WorkerMomentum(beta=1)
     momentum = WorkerMomentum()
     momentum(gaussian(4, 6))
-    with pytest.raises(
-        ValueError, match=r"`rows` must have the shape of the momentum, \(4, 6\), got \(5, 6\)\."
-    ):
+    message = r"`rows` must have the shape of the momentum, \(4, 6\), got \(5, 6\)\."
+    with pytest.raises(ValueError, match=message):
         momentum(gaussian(5, 6))
-    with pytest.raises(
-        ValueError, match=r"`state` must be a mapping with the key momentum, got list\."
-    ):
+    message = r"`state` must be a mapping with the key momentum, got list\."
+    with pytest.raises(ValueError, match=message):
         momentum.load_state_dict([])  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError,
-        match=r"`state\['momentum'\]` must be None or a floating tensor \[n, d\], got int\.",
-    ):
+    message = r"`state\['momentum'\]` must be None or a floating tensor \[n, d\], got int\."
+    with pytest.raises(ValueError, match=message):
         momentum.load_state_dict({"momentum": 3})

@@ -115,7 +115,7 @@ def test_bad_calls_are_named() -> None:
         Adversaries(n_bad=0).count(0)
     with pytest.raises(
         ValueError,
-        match=r"^`mask` must be a bool tensor \[10\], one entry a row, got torch\.bool \[9\]\.$",
+        match=r"^`mask` must be a bool tensor \[10\], one entry per row, got torch\.bool \[9\]\.$",
     ):
         Adversaries(n_bad=3, redrawn=False).draw(
             10, generator=generator, previous=torch.zeros(9, dtype=torch.bool)
@@ -131,6 +131,6 @@ def test_bad_calls_are_named() -> None:
         rows_to_samples(torch.ones(3, dtype=torch.bool), 10)
     with pytest.raises(
         ValueError,
-        match=r"^`mask` must be a bool tensor \[n\], one entry a row, got torch\.float32 \[3\]\.$",
+        match=r"^`mask` must be a bool tensor \[n\], one entry per row, got torch\.float32 \[3\]\.$",
     ):
         rows_to_samples(torch.ones(3), 9)

@@ -239,7 +239,7 @@ BAD_MASKS: list[tuple[object, str]] = [
 @every_attack
 @pytest.mark.parametrize(("mask", "got"), BAD_MASKS, ids=str)
 def test_wrong_masks_are_refused(case: Case, mask: Tensor, got: str) -> None:
-    message = rf"^`mask` must be a bool tensor \[9\], one entry a row, got {got}\.$"
+    message = rf"^`mask` must be a bool tensor \[9\], one entry per row, got {got}\.$"
     with pytest.raises(ValueError, match=message):
         call(case, gaussian(N, D), mask)
     with pytest.raises(ValueError, match=message):
@@ -356,7 +356,7 @@ BAD_BATCHES: list[tuple[object, object, object, str]] = [
     (torch.zeros(4, 1, 5, 5), torch.zeros(3, dtype=torch.int64), torch.ones(4, dtype=torch.bool),
      r"`labels` must be an int64 tensor \[4\], one class an image, got torch\.int64 \[3\]\."),
     (torch.zeros(4, 1, 5, 5), torch.zeros(4, dtype=torch.int64), torch.ones(3, dtype=torch.bool),
-     r"`mask` must be a bool tensor \[4\], one entry a sample, got torch\.bool \[3\]\."),
+     r"`mask` must be a bool tensor \[4\], one entry per sample, got torch\.bool \[3\]\."),
 ]  # fmt: skip
 
 

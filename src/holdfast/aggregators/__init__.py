@@ -1,14 +1,14 @@
 """Rules that turn rows [n, d], some of them bad, into one vector [d]."""
 
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._bucketing import Bucketing
 from holdfast.aggregators._bulyan import Bulyan
 from holdfast.aggregators._centered_clipping import CenteredClipping
-from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
 from holdfast.aggregators._coordinate_median import CoordinateMedian
 from holdfast.aggregators._covariance_filter import CovarianceFilter
+from holdfast.aggregators._families import CoordinateAggregator, GramAggregator
 from holdfast.aggregators._geometric_median import GeometricMedian
-from holdfast.aggregators._gram_aggregator import GramAggregator
 from holdfast.aggregators._krum import Krum
 from holdfast.aggregators._majority_vote import MajorityVote
 from holdfast.aggregators._mean import Mean
@@ -33,6 +33,7 @@ from holdfast.registry import Registry
 __all__ = [
     "Aggregate",
     "Aggregator",
+    "BadRowLimit",
     "Bucketing",
     "Bulyan",
     "CenteredClipping",

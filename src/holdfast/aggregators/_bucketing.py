@@ -5,8 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Aggregator, Given
-from holdfast.aggregators._call_arguments import GENERATOR
+from holdfast.aggregators._aggregator import GENERATOR, Aggregator, Given
 from holdfast.aggregators._wrapper import Wrapper, check_wrappable
 from holdfast.checks import check_count
 from holdfast.geometry import Lengths
@@ -15,19 +14,21 @@ from holdfast.geometry import Lengths
 @final
 @dataclass(frozen=True, kw_only=True)
 class Bucketing(Wrapper):
-    r"""Shuffles the rows, averages them in buckets of `bucket_size`, and hands the bucket means to `aggregator`.
+    r"""Shuffles the rows, averages them in buckets of `bucket_size`, and passes on the means.
 
-    The call's `generator` draws the permutation. `row_weights` weigh the rows within a bucket, and a bucket by their sum. A bad row
-    spoils the whole weight of its bucket, so with s the bucket size it resists what `aggregator` resists among :math:`\lceil n / s \rceil`
-    rows. The order of rows matters only through the draw. In Gram space it costs one n x n product.
+    The call's `generator` draws the permutation; the bucket means go to `aggregator`. `row_weights`
+    weight the rows within a bucket, and a bucket by their sum. One bad row spoils its whole bucket,
+    so with s the bucket size the rule resists what `aggregator` resists among
+    :math:`\lceil n / s \rceil` rows. The order of rows matters only through the draw. In Gram space
+    it costs one n x n product.
 
-    Reference: Karimireddy, He and Jaggi, *Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing* (ICLR 2022),
-    Algorithm 1.
+    Reference: Karimireddy, He and Jaggi, *Byzantine-Robust Learning on Heterogeneous Datasets via
+    Bucketing* (ICLR 2022), Algorithm 1.
 
     Example:
         >>> from holdfast.aggregators import Mean
-        >>> rule = Bucketing(bucket_size=2, aggregator=Mean())
-        >>> rule(torch.tensor([[1.0], [2.0], [3.0], [6.0]]), generator=torch.Generator().manual_seed(0))
+        >>> rule, generator = Bucketing(bucket_size=2, aggregator=Mean()), torch.Generator()
+        >>> rule(torch.tensor([[1.0], [2.0], [3.0], [6.0]]), generator=generator.manual_seed(0))
         tensor([3.])
     """
 
@@ -54,12 +55,11 @@ class Bucketing(Wrapper):
         return self.aggregator.n_resisted(ceil(n / self.bucket_size))
 
     def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
-        assert given.generator is not None
-        order = torch.randperm(
-            measured.n, generator=given.generator, device=given.generator.device
-        ).cpu()
-        shares = given.weights_of(measured.n)
-        matrix = torch.zeros(ceil(measured.n / self.bucket_size), measured.n, dtype=torch.float64)
+        n, generator = measured.n, given.generator
+        assert generator is not None
+        order = torch.randperm(n, generator=generator, device=generator.device).cpu()
+        shares = given.weights_of(n)
+        matrix = torch.zeros(ceil(n / self.bucket_size), n, dtype=torch.float64)
         for bucket, members in enumerate(torch.split(order, self.bucket_size)):
             matrix[bucket, members] = shares[members]
         totals = matrix.sum(1)

@@ -6,48 +6,40 @@ from torch import Tensor
 
 from holdfast._compile import WIDTH
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._krum import krum_choice
 from holdfast.aggregators._mean_around_median import mean_around_median
-from holdfast.checks import check_count
 from holdfast.geometry import Rows
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Bulyan(Aggregator):
+class Bulyan(BadRowLimit, Aggregator):
     r"""Krum's choice of rows, then a mean around the median of each coordinate.
 
-    :math:`\theta = n - 2f` rows are chosen by Krum one after another, each time among those that are left; then each
-    coordinate is the mean of the :math:`\theta - 2f` values nearest to the median of the chosen rows. f is `n_bad`. Resists
-    `n_bad` rows among :math:`n \ge 4f + 3`, and bounds what they can do to a single coordinate. It belongs to neither family:
-    it reads the data once for the Gram matrix and the chosen rows once more, column by column.
+    Krum chooses :math:`\theta = n - 2f` rows one after another, each among the rows that are left.
+    Each coordinate is then the mean of the :math:`\theta - 2f` values nearest to the median of the
+    chosen rows. f is `n_bad` (or given by `bad_fraction`, below 0.25). Resists f rows among
+    :math:`n \ge 4f + 3`, and bounds their influence on every single coordinate. It belongs to
+    neither family: it reads the data once for the Gram matrix, and the chosen rows again by column.
 
-    Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium* (ICML 2018), Section 4.
+    Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium*
+    (ICML 2018), Section 4.
 
     Example:
         >>> Bulyan(n_bad=1)(torch.tensor([[1.0], [2.0], [2.5], [3.0], [4.0], [5.0], [-80.0]]))
         tensor([2.5000])
     """
 
-    n_bad: int
-
     name = "bulyan"
     reads_products = True
     reads_columns = True
-
-    def __post_init__(self) -> None:
-        check_count("n_bad", self.n_bad)
-
-    @property
-    def n_needed(self) -> int:
-        return 4 * self.n_bad + 3
-
-    def _n_resisted(self, n: int) -> int:
-        return self.n_bad
+    rows_per_bad = 4
+    rows_besides = 3
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         gram = rows.gram()
-        n_bad = gram.n_bad_left(self.n_bad)
+        n_bad = self.n_bad_left(gram.n, gram.n_lost)
         n_chosen = gram.n - 2 * n_bad
         chosen = gram.kept[_choose(gram.squared_distances, n_chosen, n_bad)]
         n_near = max(1, n_chosen - 2 * n_bad)

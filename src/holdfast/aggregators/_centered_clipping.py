@@ -3,9 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import REFERENCE, ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import REFERENCE, ROW_WEIGHTS, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count, check_positive
 from holdfast.geometry import Gram, Outcome, Solution, distances_from
 
@@ -13,17 +12,20 @@ from holdfast.geometry import Gram, Outcome, Solution, distances_from
 @final
 @dataclass(frozen=True, kw_only=True)
 class CenteredClipping(GramAggregator):
-    r"""A few steps from a starting point towards the rows, none of which may pull farther than `radius`.
+    r"""A few steps from a starting point toward the rows, each of which pulls by at most `radius`.
 
-    :math:`v \leftarrow v + \sum_i \eta_i (g_i - v) \min(1, \tau / \|g_i - v\|)`, `n_steps` times, where :math:`\tau` is `radius`
-    and :math:`\eta_i` are the `row_weights`. Starts from `reference`, the previous aggregate, if the call brings it, else from
-    zero; so the result moves with the rows only if the start does. A share :math:`\delta` of bad rows moves the result by at
-    most :math:`\delta\tau` a step, whatever they hold. Reads the data twice.
+    :math:`v \leftarrow v + \sum_i \eta_i (g_i - v) \min(1, \tau / \|g_i - v\|)`, `n_steps` times,
+    where :math:`\tau` is `radius` and :math:`\eta_i` are the `row_weights`. Starts from
+    `reference`, usually the previous aggregate, or from zero if the call passes none; so the result
+    moves with the rows only if the start does. A share :math:`\delta` of bad rows moves the result
+    by at most :math:`\delta\tau` per step, whatever they hold. Reads the data twice.
 
-    Reference: Karimireddy et al., *Learning from History for Byzantine Robust Optimization* (ICML 2021), Algorithm 2.
+    Reference: Karimireddy et al., *Learning from History for Byzantine Robust Optimization*
+    (ICML 2021), Algorithm 2.
 
     Example:
-        >>> CenteredClipping(radius=1.0, n_steps=1)(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1e9]]))
+        >>> rule = CenteredClipping(radius=1.0, n_steps=1)
+        >>> rule(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1e9]]))
         tensor([0.3333, 0.6667])
     """
 
@@ -31,24 +33,20 @@ class CenteredClipping(GramAggregator):
     n_steps: int = 3
 
     name = "centered-clipping"
+    n_needed = 1
     takes = ROW_WEIGHTS | REFERENCE
 
     def __post_init__(self) -> None:
         check_positive("radius", self.radius)
         check_count("n_steps", self.n_steps, at_least=1)
 
-    @property
-    def n_needed(self) -> int:
-        return 1
-
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        # The reference is the point that follows the rows.
-        products = (gram.about_origin if given.reference is None else gram.about(gram.n))[
-            : gram.n, : gram.n
-        ]
+        # Seen from the start: the reference, which is the point after the rows, or the origin.
+        seen = gram.about_origin if given.reference is None else gram.about(gram.n)
+        products = seen[: gram.n, : gram.n]
         radius = self.radius / gram.unit
         shares = given.weights_of(gram.n)
         weights = torch.zeros_like(shares)  # of g_i - start
@@ -56,6 +54,5 @@ class CenteredClipping(GramAggregator):
             distances = distances_from(products, weights)
             pulls = shares * (radius / distances).clamp(max=1.0).nan_to_num(1.0)
             weights = weights * (1 - pulls.sum()) + pulls
-        return Solution(
-            weights, Outcome.FINISHED, self.n_steps, reference_weight=1 - float(weights.sum())
-        )
+        start_weight = 1 - float(weights.sum())
+        return Solution(weights, Outcome.FINISHED, self.n_steps, reference_weight=start_weight)

@@ -5,21 +5,23 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.aggregators._aggregator import ROW_WEIGHTS
+from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.geometry import median
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(CoordinateAggregator):
-    r"""The median of each coordinate (the paper's CmD); of an even number of rows, the mean of the two middle values.
+    r"""The median of each coordinate (the paper's CmD).
 
-    With `row_weights`, the weighted median: where half of the weight lies on either side. Resists any minority,
-    :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the weight. Reads the data once,
-    through a pruned sorting network.
+    For an even number of rows it is the mean of the two middle values; with `row_weights`, the
+    weighted median, which has half of the weight on either side. Resists any minority,
+    :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the
+    weight. Reads the data once, through a pruned sorting network.
 
-    Reference: Yin et al., *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates* (ICML 2018), Definition 1.
+    Reference: Yin et al., *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+    Rates* (ICML 2018), Definition 1.
 
     Example:
         >>> CoordinateMedian()(torch.tensor([[1.0, 5.0], [2.0, 6.0], [300.0, -700.0]]))
@@ -27,11 +29,8 @@ class CoordinateMedian(CoordinateAggregator):
     """
 
     name = "coordinate-median"
+    n_needed = 1
     takes = ROW_WEIGHTS
-
-    @property
-    def n_needed(self) -> int:
-        return 1
 
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
@@ -50,9 +49,8 @@ def _weighted_median(chunk: Tensor, row_weights: Tensor) -> Tensor:
     reached = row_weights.to(chunk.device)[order].cumsum(0)
     rounding = 1e-12
     last = len(values) - 1
+    # The two middle values differ only where the cumulated weight is one half exactly.
     low = (reached < 0.5 - rounding).sum(0).clamp(max=last)
     high = (reached <= 0.5 + rounding).sum(0).clamp(max=last)
     middle = torch.stack([low, high])
-    return (0.5 * values.gather(0, middle)).sum(
-        0
-    )  # halved first: the sum of two large values may overflow
+    return (0.5 * values.gather(0, middle)).sum(0)  # halved first: the sum could overflow

@@ -3,9 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Aggregate, Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Aggregate, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count, check_positive
 from holdfast.geometry import (
     DenseRows,
@@ -23,15 +22,18 @@ from holdfast.geometry import (
 class GeometricMedian(GramAggregator):
     r"""The point with the least sum of distances to the rows (the paper's GmD), certified.
 
-    :math:`\arg\min_y \sum_i \eta_i \|g_i - y\|` with `row_weights` :math:`\eta_i`. `gap` in the result bounds how far the
-    objective is from its minimum, relative to the sum of the smaller half of the distances; the solver stops at `tolerance`.
-    Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the weight.
+    :math:`\arg\min_y \sum_i \eta_i \|g_i - y\|` with `row_weights` :math:`\eta_i`. The `gap` of the
+    result bounds how far the objective is from its minimum, relative to the sum of the smaller half
+    of the distances; the solver stops at `tolerance`. Resists any minority,
+    :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the
+    weight.
 
-    Reads the data twice (Gram matrix, weighted sum), whatever the accuracy. With many rows on a CPU it iterates on the rows
-    themselves as long as that is cheaper; the two ways agree to the tolerance.
+    Reads the data twice (Gram matrix, weighted sum), whatever the accuracy. With many rows on a CPU
+    it iterates on the rows themselves as long as that is cheaper; both ways agree to the tolerance.
 
-    Reference: the paper's Definition of the geometric median and equation 3; Vardi and Zhang, *The multivariate L1-median and
-    associated data depth* (PNAS 2000). Deviation: Newton steps safeguarded by Weiszfeld's, and a certificate.
+    Reference: the paper's Definition of the geometric median and equation 3; Vardi and Zhang, *The
+    multivariate L1-median and associated data depth* (PNAS 2000). Deviation: Newton steps
+    safeguarded by Weiszfeld's, and a certificate.
 
     Example:
         >>> GeometricMedian()(torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [9e9, 9e9]]))
@@ -42,34 +44,30 @@ class GeometricMedian(GramAggregator):
     max_steps: int = 100
 
     name = "geometric-median"
+    n_needed = 1
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
         check_positive("tolerance", self.tolerance)
         check_count("max_steps", self.max_steps, at_least=1)
 
-    @property
-    def n_needed(self) -> int:
-        return 1
-
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
-        points = rows.points
-        if points is None or not pays_to_stream(points):
+        streamable = rows.streamable
+        if streamable is None or not pays_to_stream(streamable):
             return None
         found = streaming_geometric_median(
-            points, row_weights=given.row_weights, tolerance=self.tolerance
+            streamable, row_weights=given.row_weights, tolerance=self.tolerance
         )
         if found is None:
             return None
         solution, vector = found
-        vector = vector if isinstance(rows, DenseRows) else rows.combine(solution.weights)
-        nothing = torch.zeros(rows.n, dtype=torch.bool)
-        return Aggregate(
-            vector, solution.weights, nothing, solution.outcome, solution.gap, solution.steps
-        )
+        weights = solution.weights
+        vector = vector if isinstance(rows, DenseRows) else rows.combine(weights)
+        none = torch.zeros(rows.n, dtype=torch.bool)
+        return Aggregate(vector, weights, none, solution.outcome, solution.gap, solution.steps)
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         return geometric_median(

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast._compile import WIDTH
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._weights import equal_weights
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given, equal_weights
 from holdfast.checks import check_count, check_finite_majority, failure
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Rows
@@ -22,19 +21,22 @@ _BITS = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class MajorityVote(Aggregator):
-    r"""The mean over groups of the row that most members of the group hold, bit for bit.
+    r"""The mean, over groups, of the row that most members of the group hold, bit for bit.
 
-    Rows :math:`1 \dots r`, :math:`r + 1 \dots 2r` and so on, with r the `group_size`, are the same gradient computed r times. In each group
-    the row that more than half of its members equal is taken; the result is the mean of these. Recovers the mean of the true
-    gradients exactly while at most :math:`s = (r - 1) / 2` rows of each group are bad, so `n_resisted` is s (they may all sit in one group).
-    Groups that agree on a row that is not finite are left out. A group without a majority has no answer and raises :class:`~holdfast.errors.NoMajorityError`. The order of rows matters: it
-    makes the groups. It belongs to neither family: rows are compared, not measured.
+    Rows :math:`1 \dots r`, :math:`r + 1 \dots 2r` and so on, with r the `group_size`, are the same
+    gradient computed r times. From each group the rule takes the row that more than half of its
+    members equal; the result is the mean of these. It recovers the mean of the true gradients
+    exactly while at most :math:`s = (r - 1) / 2` rows of each group are bad, so `n_resisted` is s
+    (all bad rows may be in one group). Groups that agree on a row that is not finite are left out.
+    A group without a majority raises :class:`~holdfast.errors.NoMajorityError`. The order of rows
+    matters, because it makes the groups. The rule belongs to neither family: it compares bits.
 
-    Reference: Chen et al., *DRACO: Byzantine-resilient Distributed Training via Redundant Gradients* (ICML 2018), Section 4.1
-    (the repetition code).
+    Reference: Chen et al., *DRACO: Byzantine-resilient Distributed Training via Redundant
+    Gradients* (ICML 2018), Section 4.1 (the repetition code).
 
     Example:
-        >>> MajorityVote(group_size=3)(torch.tensor([[1.0], [1.0], [7.0], [-9.0], [3.0], [3.0]]))
+        >>> rows = torch.tensor([[1.0], [1.0], [7.0], [-9.0], [3.0], [3.0]])
+        >>> MajorityVote(group_size=3)(rows)
         tensor([2.])
     """
 
@@ -65,8 +67,8 @@ class MajorityVote(Aggregator):
         undecided = torch.nonzero(2 * votes.values <= self.group_size)[:, 0]
         if len(undecided):
             raise NoMajorityError(
-                f"`rows` must hold a majority of bit-equal rows in every group of {self.group_size}, "
-                f"got none in group {int(undecided[0])} (counting from 0)."
+                f"`rows` must hold a majority of bit-equal rows in every group of "
+                f"{self.group_size}, got none in group {int(undecided[0])} (counting from 0)."
             )
         groups = torch.arange(len(equal))
         winners = groups * self.group_size + votes.indices
@@ -74,11 +76,9 @@ class MajorityVote(Aggregator):
         check_finite_majority(finite)
         agreeing = equal[groups, votes.indices] & finite[:, None]
         weights = agreeing.double() / agreeing.sum(1, keepdim=True).clamp(min=1) / finite.sum()
-        return Aggregate(
-            rows.combine(equal_weights(winners[finite], rows.n)),
-            weights.flatten(),
-            ~agreeing.flatten(),
-        )
+        # The sum is over one row per group, which is exact; the weights name all that agree.
+        vector = rows.combine(equal_weights(winners[finite], rows.n))
+        return Aggregate(vector, weights.flatten(), ~agreeing.flatten())
 
     def _equal(self, rows: Rows) -> Tensor:
         """[groups, size, size] which members of a group are equal in every bit."""

@@ -3,8 +3,7 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Aggregate, Aggregator, Given
 from holdfast.checks import check_finite_majority
 from holdfast.geometry import Rows
 
@@ -12,10 +11,10 @@ from holdfast.geometry import Rows
 @final
 @dataclass(frozen=True, kw_only=True)
 class Mean(Aggregator):
-    r"""The mean of the rows: what plain SGD uses, and what one bad row moves anywhere.
+    r"""The mean of the rows: what plain SGD uses, and what one bad row can move anywhere.
 
-    :math:`\sum_i \eta_i g_i`, with `row_weights` :math:`\eta_i` of sum 1 (equal ones by default). Resists no bad row; only
-    non-finite rows are left out. Reads the data once.
+    :math:`\sum_i \eta_i g_i`, with `row_weights` :math:`\eta_i` of sum 1 (equal by default).
+    Resists no bad row; only non-finite rows are left out. Reads the data once.
 
     Example:
         >>> Mean()(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
@@ -23,12 +22,9 @@ class Mean(Aggregator):
     """
 
     name = "mean"
+    n_needed = 1
     reads_products = False
     takes = ROW_WEIGHTS
-
-    @property
-    def n_needed(self) -> int:
-        return 1
 
     def _n_resisted(self, n: int) -> int:
         return 0
@@ -36,9 +32,8 @@ class Mean(Aggregator):
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
         weights = given.weights_of(rows.n)
         vector = rows.combine(weights)
-        if not bool(
-            torch.isfinite(vector.sum())
-        ):  # a non-finite entry anywhere in the rows shows here
+        # A non-finite entry anywhere in the rows makes this sum non-finite.
+        if not bool(torch.isfinite(vector.sum())):
             finite = rows.finite()
             check_finite_majority(finite)
             kept = torch.nonzero(finite)[:, 0]

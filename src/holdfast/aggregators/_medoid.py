@@ -3,10 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._weights import one_hot
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given, one_hot
+from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import (
     FAR,
     Gram,
@@ -23,11 +21,13 @@ from holdfast.geometry import (
 class Medoid(GramAggregator):
     r"""The row with the least sum of distances to the rows.
 
-    :math:`\arg\min_{g_j} \sum_i \eta_i \|g_i - g_j\|` with `row_weights` :math:`\eta_i`: the geometric median among the rows
-    themselves. Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the
-    weight. Reads the data once, and one row of it again.
+    :math:`\arg\min_{g_j} \sum_i \eta_i \|g_i - g_j\|` with `row_weights` :math:`\eta_i`: the
+    geometric median restricted to the rows. Resists any minority,
+    :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the
+    weight. Reads the data once, and one row again.
 
-    Reference: Xie et al., *Generalized Byzantine-tolerant SGD* (2018), Definition 3 (there named geometric median).
+    Reference: Xie et al., *Generalized Byzantine-tolerant SGD* (2018), Definition 3 (there named
+    geometric median).
 
     Example:
         >>> Medoid()(torch.tensor([[0.0], [1.0], [3.0], [100.0], [-2.0]]))
@@ -35,26 +35,23 @@ class Medoid(GramAggregator):
     """
 
     name = "medoid"
+    n_needed = 1
     takes = ROW_WEIGHTS
-
-    @property
-    def n_needed(self) -> int:
-        return 1
 
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         weights = given.weights_of(gram.n)
-        centre = most_central(gram.distances, weights)
-        usual = half_weight_radius(gram.distances[centre], weights)
-        if usual == 0.0:  # most of the weight stands on one point
-            return _chosen(centre, gram.n)
-        # Far rows are pulled in radially: their sheer size would swallow the differences that decide.
-        squared = squared_distances(gram.pulled(centre, FAR * usual)[0])
+        center = most_central(gram.distances, weights)
+        usual = half_weight_radius(gram.distances[center], weights)
+        if usual == 0.0:  # more than half of the weight is on one point
+            return _chosen(center, gram.n)
+        # Without clipping, the size of far rows would swallow the differences that decide.
+        squared = squared_distances(gram.with_far_rows_clipped(center, FAR * usual)[0])
         return _chosen(least(squared.sqrt() @ weights, squared @ weights), gram.n)
 
 
 def _chosen(index: int, n: int) -> Solution:
-    """All weight on one row, without blame for the others: they decided which."""
+    """All weight on one row; no row counts as rejected, because all took part in the choice."""
     return Solution(one_hot(index, n), rejected=torch.zeros(n, dtype=torch.bool))

@@ -6,59 +6,47 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._weights import equal_weights
-from holdfast.checks import check_count, failure
-from holdfast.geometry import Gram, Solution
+from holdfast.aggregators._aggregator import Given, equal_weights
+from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._families import GramAggregator
+from holdfast.checks import failure
+from holdfast.geometry import Gram, Solution, least
 
 MOST_DISTANCES = 100_000_000
-"""Looking up this many distances takes some seconds."""
+"""Looking up this many distances takes a few seconds."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class MinimumDiameter(GramAggregator):
-    r"""The mean of the :math:`n - f` rows that lie closest together: the subset of least diameter (MDA). f is `n_bad`.
+class MinimumDiameter(BadRowLimit, GramAggregator):
+    r"""The mean of the :math:`n - f` rows that lie closest together: the subset of least diameter
+    (MDA).
 
-    One pair of rows decides a diameter, so several subsets may share the least one; the rule takes that with the smallest sum of
-    squared distances. Resists `n_bad` rows among :math:`n > 2f`. Reads the data twice, but enumerates all :math:`\binom{n}{f}` subsets on the Gram
-    matrix, and refuses where that would look up more than 100 million distances.
+    f is `n_bad` (or given by `bad_fraction`). A single pair of rows determines a diameter, so
+    several subsets may share the least one; the rule takes the one with the smallest sum of squared
+    distances. Resists f rows among :math:`n > 2f`. Reads the data twice. It enumerates all
+    :math:`\binom{n}{f}` subsets on the Gram matrix, and raises an error if that would look up more
+    than 100 million distances.
 
-    Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium* (ICML 2018), after Rousseeuw,
-    *Multivariate estimation with high breakdown point* (1985).
+    Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium*
+    (ICML 2018), after Rousseeuw, *Multivariate estimation with high breakdown point* (1985).
 
     Example:
         >>> MinimumDiameter(n_bad=1)(torch.tensor([[1.0], [3.0], [2.0], [-80.0]]))
         tensor([2.])
     """
 
-    n_bad: int
-
     name = "minimum-diameter"
 
-    def __post_init__(self) -> None:
-        check_count("n_bad", self.n_bad)
-
-    @property
-    def n_needed(self) -> int:
-        return 2 * self.n_bad + 1
-
-    def _n_resisted(self, n: int) -> int:
-        return self.n_bad
-
     def _solve(self, gram: Gram, given: Given) -> Solution:
-        n_bad = gram.n_bad_left(self.n_bad)
+        n_bad = self.n_bad_left(gram.n, gram.n_lost)
         n_distances = comb(gram.n, n_bad) * comb(gram.n - n_bad, 2)
         if n_distances > MOST_DISTANCES:
             limit = f"leave at most {MOST_DISTANCES:,} distances within subsets of {gram.n} rows"
             raise failure("n_bad", limit, f"{n_bad} ({n_distances:,} distances)")
         members = torch.tensor(list(combinations(range(gram.n), gram.n - n_bad)))
         widest, total = _extents(gram.squared_distances, members)
-        tied = widest <= widest.min() * (1 + 1e-12)
-        return Solution(
-            equal_weights(members[int(torch.where(tied, total, torch.inf).argmin())], gram.n)
-        )
+        return Solution(equal_weights(members[least(widest, total)], gram.n))
 
 
 def _extents(squared_distances: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,10 @@
 from dataclasses import dataclass
-from math import floor
 from typing import final
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
-from holdfast.aggregators._norm_filter import ROUNDING, tail
+from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._bad_row_limit import whole_count
+from holdfast.aggregators._families import GramAggregator
+from holdfast.aggregators._norm_filter import tail
 from holdfast.checks import check_share
 from holdfast.geometry import Lengths, Solution
 
@@ -15,11 +14,12 @@ from holdfast.geometry import Lengths, Solution
 class NormTrim(GramAggregator):
     r"""The mean of the rows without both tails of their norms.
 
-    Drops the :math:`\lfloor \beta n \rfloor` rows of largest and as many of smallest norm, where :math:`\beta` is `bad_fraction`. This is
-    how the BGMD paper words the trimmed mean of Yin et al. (its Related Work); their own rule works on coordinates and is
-    :class:`TrimmedMean`. With `row_weights` a tail is as many rows
-    as together weigh at most :math:`\beta`. Bounded against as many bad rows as one tail holds. Norms are taken from the origin. Reads the data
-    once for the norms, and the kept rows again.
+    Drops the :math:`\lfloor \beta n \rfloor` rows of largest and as many of smallest norm, where
+    :math:`\beta` is `bad_fraction`. With `row_weights` a tail is as many rows as together weigh at
+    most :math:`\beta`. This is how the BGMD paper describes the trimmed mean of Yin et al. (in
+    Related Work); their own rule works on coordinates and is :class:`TrimmedMean`. Bounded against
+    as many bad rows as one tail holds. Norms are taken from the origin. Reads the data once for
+    the norms, and the kept rows again.
 
     Example:
         >>> NormTrim(bad_fraction=0.25)(torch.tensor([[1.0], [3.0], [-80.0], [0.0]]))
@@ -29,18 +29,15 @@ class NormTrim(GramAggregator):
     bad_fraction: float
 
     name = "norm-trim"
+    n_needed = 1
     reads_products = False
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
         check_share("bad_fraction", self.bad_fraction, below=0.5)
 
-    @property
-    def n_needed(self) -> int:
-        return 1
-
     def _n_resisted(self, n: int) -> int:
-        return floor(self.bad_fraction * n + ROUNDING)
+        return whole_count(self.bad_fraction, n)
 
     def _solve(self, gram: Lengths, given: Given) -> Solution:
         shares = given.weights_of(gram.n)

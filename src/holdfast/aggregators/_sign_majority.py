@@ -4,8 +4,8 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._call_arguments import ROW_WEIGHTS
-from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
+from holdfast.aggregators._aggregator import ROW_WEIGHTS
+from holdfast.aggregators._families import CoordinateAggregator
 
 
 @final
@@ -13,12 +13,13 @@ from holdfast.aggregators._coordinate_aggregator import CoordinateAggregator
 class SignMajority(CoordinateAggregator):
     r"""The sign that the majority of rows has in each coordinate: -1, 0 or 1.
 
-    :math:`\operatorname{sign}(\sum_i \eta_i \operatorname{sign}(g_i))` with `row_weights` :math:`\eta_i`. Magnitudes are lost
-    by design, so the result does not scale with the rows, and rows that agree are not returned as they are. A minority
-    cannot turn a sign on which all other rows agree. Reads the data once.
+    :math:`\operatorname{sign}(\sum_i \eta_i \operatorname{sign}(g_i))` with `row_weights`
+    :math:`\eta_i`. Magnitudes are lost by design, so the result does not scale with the rows, and
+    equal rows are not returned as they are. A minority cannot change a sign on which all other rows
+    agree. Reads the data once.
 
-    Reference: Bernstein et al., *signSGD with Majority Vote is Communication Efficient and Fault Tolerant* (ICLR 2019),
-    Algorithm 1.
+    Reference: Bernstein et al., *signSGD with Majority Vote is Communication Efficient and Fault
+    Tolerant* (ICLR 2019), Algorithm 1.
 
     Example:
         >>> SignMajority()(torch.tensor([[0.1, -3.0], [0.2, -1.0], [-50.0, -1.0]]))
@@ -26,11 +27,8 @@ class SignMajority(CoordinateAggregator):
     """
 
     name = "sign-majority"
+    n_needed = 1
     takes = ROW_WEIGHTS
-
-    @property
-    def n_needed(self) -> int:
-        return 1
 
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
@@ -45,5 +43,5 @@ class SignMajority(CoordinateAggregator):
 
 def _weighted_majority(chunk: Tensor, row_weights: Tensor) -> Tensor:
     votes = row_weights.to(chunk.device) @ chunk.sign().double()
-    votes[votes.abs() < 1e-12] = 0.0  # weights that add up to a draw do so only to rounding
+    votes[votes.abs() < 1e-12] = 0.0  # rounding must not decide a draw
     return votes.sign().to(chunk.dtype)

@@ -3,36 +3,37 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import Given
-from holdfast.aggregators._call_arguments import REFERENCE, ROW_WEIGHTS
-from holdfast.aggregators._gram_aggregator import GramAggregator
+from holdfast.aggregators._aggregator import REFERENCE, ROW_WEIGHTS, Given
+from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import Gram, Solution
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrustedReference(GramAggregator):
-    r"""The mean of the rows, each scaled to the length of a trusted gradient and trusted by its angle to it (FLTrust).
+    r"""The mean of the rows, scaled to the length of a trusted gradient and weighted by their angle
+    to it (FLTrust).
 
-    With the call's `reference` :math:`g_0` and trust :math:`t_i = \max(0, \cos(g_i, g_0))`, returns
-    :math:`\sum_i t_i \frac{\|g_0\|}{\|g_i\|} g_i / \sum_i t_i`, zero if no row points its way. `row_weights` multiply the trust. The result is
-    never longer than :math:`g_0` and never points against it, whatever the rows hold, so all rows may be bad (a finite half of them at least); but it depends on the
-    rows' angles to the origin, so it neither moves with a shift of all rows nor returns rows that agree. Reads the data twice.
+    With the call's `reference` :math:`g_0` and the trust :math:`t_i = \max(0, \cos(g_i, g_0))`,
+    returns :math:`\sum_i t_i \frac{\|g_0\|}{\|g_i\|} g_i / \sum_i t_i`, or zero if no row is
+    trusted. `row_weights` multiply the trust. The result is never longer than :math:`g_0` and never
+    points against it, whatever the rows hold, so all rows may be bad (at least half of them must be
+    finite). It depends on the rows' angles at the origin, so it neither moves with a shift of all
+    rows nor returns equal rows as they are. Reads the data twice.
 
-    Reference: Cao et al., *FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping* (NDSS 2021), Section IV.
+    Reference: Cao et al., *FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping*
+    (NDSS 2021), Section IV.
 
     Example:
-        >>> TrustedReference()(torch.tensor([[5.0, 0.0], [-9.0, 0.0]]), reference=torch.tensor([2.0, 0.0]))
+        >>> rows, reference = torch.tensor([[5.0, 0.0], [-9.0, 0.0]]), torch.tensor([2.0, 0.0])
+        >>> TrustedReference()(rows, reference=reference)
         tensor([2., 0.])
     """
 
     name = "trusted-reference"
+    n_needed = 1
     takes = ROW_WEIGHTS | REFERENCE
     needs = REFERENCE
-
-    @property
-    def n_needed(self) -> int:
-        return 1
 
     def _n_resisted(self, n: int) -> int:
         return n

@@ -1,4 +1,4 @@
-"""Rules that prepare the rows for another rule."""
+"""Rules that transform the rows for another rule."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -12,21 +12,19 @@ from holdfast.geometry import MixedRows, Rows
 
 
 def check_wrappable(aggregator: object) -> None:
-    """An aggregator that does not depend on the order of rows, which mixing does not keep."""
+    """Check for an aggregator that ignores the order of rows, which mixing does not keep."""
     check_instance("aggregator", aggregator, Aggregator)
     if isinstance(aggregator, Aggregator) and aggregator.reads_order:
-        raise failure(
-            "aggregator",
-            "not depend on the order of rows, which wrappers do not keep",
-            repr(aggregator),
-        )
+        requirement = "not depend on the order of rows, which wrappers do not keep"
+        raise failure("aggregator", requirement, aggregator)
 
 
 class Wrapper(Aggregator):
-    """Mixes the rows linearly, as inner products or lengths suggest, and hands the mixtures to `aggregator`.
+    """Mixes the rows linearly, by their inner products or lengths, and passes on the mixtures.
 
-    A mixture is an n' x n matrix. Wrappers therefore compose in Gram space: however many stand before a rule of that
-    family, the data are read twice. Before a coordinate rule the mixtures are formed chunk by chunk.
+    A mixture is an n' x n matrix. Wrappers therefore compose in Gram space: however many stand
+    before a rule of that family, the data are read twice. Before a coordinate rule the mixtures are
+    formed chunk by chunk. The rule that gets the mixtures is `aggregator`.
     """
 
     aggregator: Aggregator
@@ -46,29 +44,30 @@ class Wrapper(Aggregator):
     @property
     @abstractmethod
     def _own_needs(self) -> frozenset[str]:
-        """What the mixing itself needs of the call."""
+        """The arguments of the call that the mixing itself needs."""
 
     @property
     @abstractmethod
     def _mixes_by_products(self) -> bool:
-        """Whether the mixing itself looks at inner products, or at lengths at most."""
+        """Whether the mixing itself reads inner products, or at most lengths."""
 
     @abstractmethod
     def _mix(self, measured: Any, given: Given) -> tuple[Tensor, Tensor | None]:
-        """The matrix [n', n] over the kept rows, and the weights [n'] of the mixtures (None: equal).
+        """The matrix [n', n] over the kept rows, and the weights [n'] of the mixtures.
 
-        `measured` is a `Gram` if the mixing looks at inner products, else any `Lengths`.
+        `measured` is a `Gram` if the mixing reads inner products, else any `Lengths`. Weights of
+        None mean equal weights.
         """
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        measured = (
-            rows.gram(given.references, given.row_weights)
-            if self.reads_products
-            else rows.lengths()
-        )
+        # Measured once, for the mixing and for the inner rule.
+        if self.reads_products:
+            measured: Any = rows.gram(given.references, given.row_weights)
+        else:
+            measured = rows.lengths()
         matrix, row_weights = self._mix(measured, given.for_rows(measured.kept))
         mixed = MixedRows(rows, matrix, measured)
         inner = self.aggregator._aggregate(mixed, replace(given, row_weights=row_weights))
         weights = None if inner.weights is None else inner.weights @ mixed.matrix
-        # A row is rejected if no mixture that took part holds any of it.
+        # A row is rejected if it has no part in any of the mixtures that were used.
         return replace(inner, weights=weights, rejected=(mixed.matrix[~inner.rejected] == 0).all(0))

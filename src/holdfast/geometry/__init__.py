@@ -1,20 +1,30 @@
-"""Rows of gradients as points in space: inner products, distances, order statistics, and solvers that need nothing else."""
+"""Rows of gradients as points in space: inner products, distances, order statistics, solvers."""
 
-from holdfast.geometry._block import Block
-from holdfast.geometry._central import FAR, half_weight_radius, least, most_central
+from holdfast.geometry._central import (
+    FAR,
+    half_weight_radius,
+    least,
+    most_central,
+    principal_scores,
+)
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
-from holdfast.geometry._gram import Gram, distances_from, squared_distances
+from holdfast.geometry._gram import (
+    CleanLengths,
+    Gram,
+    Lengths,
+    distances_from,
+    length,
+    squared_distances,
+)
 from holdfast.geometry._kernels import full_precision, products_between, working_dtype
-from holdfast.geometry._lengths import CleanLengths, Lengths, length
 from holdfast.geometry._measure import Measurable, is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
-from holdfast.geometry._principal import principal_scores
 from holdfast.geometry._rows import Rows
 from holdfast.geometry._solution import Outcome, Solution
 from holdfast.geometry._streaming_median import pays_to_stream, streaming_geometric_median
-from holdfast.geometry._tiling import Tiling
+from holdfast.geometry._tiling import Block, Tiling
 
 __all__ = [
     "FAR",

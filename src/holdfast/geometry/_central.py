@@ -1,35 +1,44 @@
-"""Where the majority of the rows is, and how far apart they usually are: from distances alone."""
+"""The center and the spread of the majority of rows, from their Gram matrix."""
 
 import torch
 from torch import Tensor
 
-FAR = 1e5
-"""Rows farther away than this many usual distances are as good as at infinity; a median moves by less than 1 / FAR of one."""
+from holdfast.geometry._gram import Gram
 
-_ROUNDING = 1e-12  # exactly half of the weight is half of it, whatever the sum of floating point numbers says
+FAR = 1e5
+"""Rows farther than this many usual distances count as infinitely far.
+
+Clipping them to that distance moves a median by less than 1 / FAR of a usual distance.
+"""
+
+_ROUNDING = 1e-12
+"""Exactly half of the weight counts as half, whatever the rounding of the sum."""
 
 
 def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum of the smallest distances that make up half of the weight, over the last dimension of `distances`."""
+    """The weighted sum of the nearest half (in weight) of the distances, over the last dimension."""
     ordered, order = distances.sort(dim=-1)
     sorted_weights = weights[order]
     below = sorted_weights.cumsum(-1) - sorted_weights
-    return (
-        (sorted_weights * ordered).where(below < 0.5 * weights.sum() * (1 - _ROUNDING), 0.0).sum(-1)
-    )
+    is_near = below < 0.5 * weights.sum() * (1 - _ROUNDING)
+    return (sorted_weights * ordered).where(is_near, 0.0).sum(-1)
 
 
 def least(values: Tensor, ties: Tensor) -> int:
-    """The position of the smallest of the values [n]; of those equal to rounding, the one with the smallest of `ties` [n].
+    """The position of the smallest of the values [n]; of equal ones, that of the smallest `ties`.
 
-    A second measure decides between equals, so that the order of the rows does not.
+    Values are equal up to rounding. The second measure `ties` [n] makes the choice between them
+    independent of the order of rows.
     """
     tied = values <= values.min() * (1 + _ROUNDING)
     return int(torch.where(tied, ties, torch.inf).argmin())
 
 
 def most_central(distances: Tensor, weights: Tensor | None = None) -> int:
-    """The row with the least sum of distances [n, n] to its nearer majority (in weight): no minority can make itself central."""
+    """The row with the least sum of distances [n, n] to its nearest majority (by weight).
+
+    Only the nearest majority counts, so that no minority can make one of its rows central.
+    """
     if weights is None:
         weights = torch.full_like(distances[0], 1.0 / len(distances))
     ordered, order = distances.sort(dim=1)
@@ -44,3 +53,24 @@ def half_weight_radius(distances: Tensor, weights: Tensor) -> float:
     ordered, order = distances.sort()
     reached = weights[order].cumsum(0) > 0.5 * weights.sum() * (1 + _ROUNDING)
     return float(ordered[int(torch.nonzero(reached)[0, 0])])
+
+
+def principal_scores(gram: Gram, weights: Tensor) -> tuple[float, Tensor]:
+    r"""The largest variance of the weighted rows, and each row's squared deviation along it.
+
+    With :math:`\mu = \sum_i c_i x_i / \sum_i c_i` and the top eigenpair :math:`(\lambda, v)` of
+    :math:`\sum_i c_i (x_i - \mu)(x_i - \mu)^T / \sum_i c_i`, returns :math:`\lambda` and
+    :math:`\tau_i = \langle x_i - \mu, v \rangle^2`. Costs O(n^3).
+    """
+    products = gram.products[: gram.n, : gram.n]
+    shares = weights / weights.sum()
+    image = products @ shares
+    centered = products - image[:, None] - image[None, :] + shares @ image
+    # The d x d covariance has the same nonzero eigenvalues as this n x n matrix with entries
+    # sqrt(c_i c_j) <x_i - mu, x_j - mu> / sum(c).
+    roots = shares.sqrt()
+    values, vectors = torch.linalg.eigh(centered * roots[:, None] * roots[None, :])
+    variance = float(values[-1].clamp(min=0))
+    if variance == 0.0:
+        return 0.0, torch.zeros_like(weights)
+    return variance, (centered @ (roots * vectors[:, -1])).square() / variance

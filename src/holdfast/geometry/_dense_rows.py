@@ -1,4 +1,4 @@
-"""Rows that stand in memory."""
+"""Rows in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -10,10 +10,8 @@ from torch import Tensor
 from holdfast._typing import RowLayout, TensorOrTensors
 from holdfast.checks import check_rows, failure
 from holdfast.geometry import _kernels
-from holdfast.geometry._columns import walk
-from holdfast.geometry._gram import Gram
-from holdfast.geometry._lengths import CleanLengths, Lengths
-from holdfast.geometry._measure import are_tame, measure
+from holdfast.geometry._gram import CleanLengths, Gram, Lengths
+from holdfast.geometry._measure import measure, norms_in_safe_range
 from holdfast.geometry._parts import CACHED, Parts
 from holdfast.geometry._rows import Rows
 from holdfast.geometry._tiling import Tiling
@@ -23,8 +21,9 @@ from holdfast.geometry._tiling import Tiling
 class DenseRows(Rows):
     """One [n, d] tensor, or one [n, ...] tensor per parameter.
 
-    Several tensors stand side by side, as if flattened and concatenated, but are never copied into one. A `layout` says which
-    columns belong to which parameter; without one, each tensor counts as a parameter.
+    Several tensors act as one matrix, as if flattened and concatenated, but are never copied into
+    one. A `layout` says which columns belong to which parameter; without one, each tensor counts as
+    a parameter.
 
     Example:
         >>> rows = DenseRows([torch.ones(3, 2, 2), torch.zeros(3, 5)])
@@ -35,11 +34,10 @@ class DenseRows(Rows):
     def __init__(self, tensors: TensorOrTensors, *, layout: RowLayout | None = None) -> None:
         parts = check_rows(tensors)
         self.tensors = tuple(parts)
-        """The tensors themselves, in whose memory the rows stand."""
+        """The tensors that hold the rows."""
         if isinstance(tensors, Tensor) and tensors.ndim != 2:
-            raise failure(
-                "rows", "have shape [n, d] (or be a list of [n, ...] tensors)", tuple(tensors.shape)
-            )
+            shape = "have shape [n, d] (or be a list of [n, ...] tensors)"
+            raise failure("rows", shape, tuple(tensors.shape))
         self._parts = Parts.of(parts)
         self.n = parts[0].shape[0]
         self.d = self._parts.edges[-1]
@@ -50,18 +48,15 @@ class DenseRows(Rows):
             sum(layout.sizes) != self.d
             or not {0, *accumulate(layout.sizes)} >= set(self._parts.edges)
         ):
-            raise failure(
-                "rows",
-                f"have the columns of their layout, {layout.sizes}",
-                [part[0].numel() for part in parts],
-            )
+            sizes = [part[0].numel() for part in parts]
+            raise failure("rows", f"have the columns of their layout, {layout.sizes}", sizes)
 
     def __repr__(self) -> str:
         return f"DenseRows(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
 
     @property
     def has_working_dtype(self) -> bool:
-        """Whether products of the rows need no conversion: float32 and float64, not half precision."""
+        """Whether products of the rows need no conversion: true for float32 and float64."""
         return self.dtype == _kernels.working_dtype(self.dtype)
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
@@ -69,16 +64,15 @@ class DenseRows(Rows):
 
     def lengths(self) -> Lengths:
         squares = self.squared_norms().cpu().double()
-        if not are_tame(squares, self.d, self.dtype):
+        if not norms_in_safe_range(squares, self.d, self.dtype):
             return self.gram()
         return CleanLengths(squares.sqrt(), torch.arange(self.n))
 
     def products(self, references: Tensor) -> Tensor:
-        """[n + r, n + r] inner products among the rows and `references` [r, d]: the first, fast pass."""
+        """[n + r, n + r] inner products of the rows and `references` [r, d] by a fast pass."""
         n, n_points = self.n, self.n + len(references)
-        total = torch.zeros(
-            n_points, n_points, dtype=_kernels.wide_dtype(self.device), device=self.device
-        )
+        wide = _kernels.wide_dtype(self.device)
+        total = torch.zeros(n_points, n_points, dtype=wide, device=self.device)
         with _kernels.full_precision():
             for at, piece in self._parts.working_pieces():
                 total[:n, :n] += _kernels.products_between(piece, piece)
@@ -89,25 +83,25 @@ class DenseRows(Rows):
         total[n:, :n] = total[:n, n:].T
         return total
 
-    def exact_products(self, references: Tensor, *, centre: int | None, scale: float) -> Tensor:
-        """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64; c is row `centre`, or zero.
+    def exact_products(self, references: Tensor, *, center: int | None, scale: float) -> Tensor:
+        """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64.
 
-        The careful pass: pieces are converted, scaled and shifted before anything is multiplied, so that neither squares
-        beyond float32's range nor a large part common to all rows can spoil the differences.
+        c is the row `center`, or zero for None. This is the careful pass: pieces are converted,
+        scaled and shifted before they are multiplied, so that neither squares beyond float32's
+        range nor a large part common to all rows can spoil the differences.
         """
         n_points, device = self.n + len(references), _kernels.wide_device(self.device)
         total = torch.zeros(n_points, n_points, dtype=torch.float64, device=device)
         for at, piece in self._parts.pieces(CACHED):
-            points = torch.cat(
-                [piece.to(device, torch.float64), references[:, at].to(device, torch.float64)]
-            ).mul_(scale)
-            if centre is not None:
-                points -= points[centre].clone()
+            both = [part.to(device, torch.float64) for part in (piece, references[:, at])]
+            points = torch.cat(both).mul_(scale)
+            if center is not None:
+                points -= points[center].clone()
             total += points @ points.T
         return total
 
     def matrix(self) -> Tensor:
-        """[n, d] a copy of the rows, side by side in one tensor."""
+        """[n, d] a copy of the rows in one tensor."""
         out = torch.empty(self.n, self.d, dtype=self.dtype, device=self.device)
         for at, piece in self._parts.pieces(None):
             out[:, at] = piece
@@ -121,9 +115,8 @@ class DenseRows(Rows):
         return largest
 
     def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
-        return walk(
-            self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device)
-        )
+        out = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        return _kernels.map_chunks(self.chunks(width), function, out)
 
     def finite(self) -> Tensor:
         return torch.isfinite(self.magnitudes()).cpu()
@@ -141,14 +134,15 @@ class DenseRows(Rows):
             return torch.zeros(self.d, dtype=self.dtype, device=self.device)
         if self._reads_all_of(used):
             out = self._combine(weights, exact)
+            # A non-finite row of weight zero shows in the sum; then only the used rows are read.
             if len(used) == self.n or bool(torch.isfinite(out.sum())):
                 return out
         return self.keep(used)._combine(weights[used], exact)
 
     def _reads_all_of(self, used: Tensor) -> bool:
-        """Whether it is cheaper to multiply some rows by zero than to gather the others.
+        """Whether multiplying some rows by zero is cheaper than gathering the others.
 
-        If that meets a row that is not finite, the sum shows it; on an accelerator, looking would be one more wait.
+        Not on an accelerator, where checking the sum would be one more wait.
         """
         return len(used) == self.n or (2 * len(used) > self.n and self.device.type == "cpu")
 
@@ -171,11 +165,11 @@ class DenseRows(Rows):
         return out
 
     def sweep(self, weights: Tensor, out: Tensor) -> Tensor:
-        """Write the weighted sum z to `out` [d]; return the inner products [n] of all rows with z."""
+        """Write the weighted sum z to `out` [d]; return the inner products [n] of the rows with z."""
         weights = weights.to(self.device, self.dtype)
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         with _kernels.full_precision():
-            # Cutting the rows finer, so that the second product reads from the cache, was measured and does not pay.
+            # Smaller pieces, whose second product would read from the cache, are not faster.
             for at, piece in self._parts.working_pieces():
                 _kernels.weighted_sum(piece, weights, out[at])
                 total += _kernels.products_between(piece, out[None, at])[:, 0]
@@ -187,7 +181,7 @@ class DenseRows(Rows):
         return DenseRows(self._parts.columns(block))
 
     @property
-    def points(self) -> "DenseRows":
+    def streamable(self) -> "DenseRows":
         return self
 
     @property

@@ -11,95 +11,101 @@ from holdfast.geometry._gram import Gram, distances_from, squared_distances
 from holdfast.geometry._solution import Outcome, Solution
 
 EPSILON = 1e-15
-"""What float64 leaves of a difference of ones."""
+"""The rounding of a difference of ones in float64."""
 
 ROUNDING = 1e-13
 """Relative differences of objective values below this are rounding."""
 
 TOO_SHORT = 1e-9
-"""A step away from a row that is shorter than this share of the way cannot be told from no step in float64."""
+"""A step from a row shorter than this share of the way is lost in float64."""
 
 
 def geometric_median(
     gram: Gram, *, row_weights: Tensor | None = None, tolerance: float = 1e-6, max_steps: int = 100
 ) -> Solution:
-    r"""Weights w of the point :math:`y = \sum_i w_i x_i` that minimises :math:`f(y) = \sum_i \eta_i \|x_i - y\|`.
+    r"""Weights w of the point :math:`y = \sum_i w_i x_i` with the least sum of distances.
 
-    `row_weights` are the :math:`\eta_i`. The certified `gap` bounds :math:`f(y) - \min f` relative to the sum of the
-    smallest distances that make up half of the weight, so that rows far away do not flatter it.
+    Minimizes :math:`f(y) = \sum_i \eta_i \|x_i - y\|`, where :math:`\eta_i` are the `row_weights`.
+    The certified `gap` bounds :math:`f(y) - \min f` relative to the sum of the smallest distances
+    that make up half of the weight, so that far rows do not make it look small.
 
-    1. If a row is optimal, it is the medoid, and optimality can be read off there (Vardi and Zhang 2000, equation 2.5):
-       the pull :math:`\|R\|` of the other rows is no more than the medoid's own weight.
-    2. Else leave the medoid by their step. From there on no iterate can meet a row, because f is below its value at every row.
-    3. Take Newton steps, halved until they lower f as much as the Weiszfeld step, or that one. The Hessian is
-       :math:`\sum_i \eta_i (I - u_i u_i^T) / d_i`, with distances :math:`d_i` and unit vectors :math:`u_i` from y to row i, so
-       an n x n system gives the step h.
-    4. Certify, by the smaller of two bounds. The vectors :math:`u_i - (I - u_i u_i^T) h / d_i` have weighted sum zero; divided by
-       their largest norm s they are feasible for the dual problem, with value f(y) / s, so the gap is at most
-       :math:`f(y) (1 - 1 / s)`, of second order in h. And f is convex, so the gap is at most :math:`\|\nabla f(y)\|` times the distance
-       to the minimiser, which the nearer majority of rows bounds however far the others are.
+    1. If a row is optimal, it is the medoid, and optimality can be checked there (Vardi and Zhang
+       2000, equation 2.5): the pull :math:`\|R\|` of the other rows is at most the medoid's weight.
+    2. Otherwise leave the medoid by their step. From there on no iterate can meet a row, because f
+       is below its value at every row.
+    3. Take Newton steps, halved until they lower f as much as the Weiszfeld step, or else that one.
+       The Hessian is :math:`\sum_i \eta_i (I - u_i u_i^T) / d_i`, with distances :math:`d_i` and
+       unit vectors :math:`u_i` from y to row i, so an n x n system gives the step h.
+    4. Certify, by the smaller of two bounds. The vectors :math:`u_i - (I - u_i u_i^T) h / d_i` have
+       weighted sum zero; divided by their largest norm s they are feasible for the dual problem,
+       with value f(y) / s, so the gap is at most :math:`f(y) (1 - 1 / s)`, of second order in h.
+       And f is convex, so the gap is at most :math:`\|\nabla f(y)\|` times the distance to the
+       minimizer, which the nearest majority of rows bounds however far the others are.
 
-    Costs O(n^3) a step and no pass over the rows; three to six steps are usual.
+    Costs O(n^3) per step and no pass over the rows; three to six steps are usual.
     """
-    eta = (
-        torch.full((gram.n,), 1.0 / gram.n, dtype=torch.float64)
-        if row_weights is None
-        else row_weights
-    )
-    centre = most_central(gram.distances, eta)
-    usual = half_weight_radius(gram.distances[centre], eta)
-    if usual == 0.0:  # more than half of the weight stands on one point
-        weights = eta * (gram.distances[centre] == 0)
+    eta = row_weights
+    if eta is None:
+        eta = torch.full((gram.n,), 1.0 / gram.n, dtype=torch.float64)
+    center = most_central(gram.distances, eta)
+    usual = half_weight_radius(gram.distances[center], eta)
+    if usual == 0.0:  # more than half of the weight is on one point
+        weights = eta * (gram.distances[center] == 0)
         none = torch.zeros(gram.n, dtype=torch.bool)
         return Solution(weights / weights.sum(), Outcome.EXACT, 0, 0.0, rejected=none)
-    products, pull = gram.pulled(centre, FAR * usual)
-    problem = _Problem(products=products, eta=eta, pull=pull, centre=centre)
+    # Far rows pull with unit vectors that hardly depend on their distance. Clipped, they no longer
+    # swallow the digits of the distances that decide.
+    products, factors = gram.with_far_rows_clipped(center, FAR * usual)
+    problem = _Problem(products=products, eta=eta, factors=factors, center=center)
     found = problem.leave_medoid(tolerance)
-    solution = (
-        found if isinstance(found, Solution) else problem.descend(found, tolerance, max_steps)
-    )
-    return _as_honest_as(gram, problem.in_rows(solution), tolerance)
+    if isinstance(found, Tensor):
+        found = problem.descend(found, tolerance, max_steps)
+    return _limit_gap(gram, problem.in_rows(found), tolerance)
 
 
-def _as_honest_as(gram: Gram, solution: Solution, tolerance: float) -> Solution:
-    """No solution is known better than the inner products it came from."""
+def _limit_gap(gram: Gram, solution: Solution, tolerance: float) -> Solution:
+    """The solution with a gap of at least the precision of the inner products."""
     if solution.gap is None or solution.gap >= gram.precision or solution.outcome is Outcome.EXACT:
         return solution
-    is_enough = gram.precision <= tolerance
-    return replace(
-        solution, gap=gram.precision, outcome=solution.outcome if is_enough else Outcome.STALLED
-    )
+    outcome = solution.outcome if gram.precision <= tolerance else Outcome.STALLED
+    return replace(solution, gap=gram.precision, outcome=outcome)
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Pulled rows, seen from a central one.
+    """Clipped rows, seen from a central one.
 
-    products: [n, n] inner products of the pulled rows about row `centre`; pull: [n] the factors; eta: [n] row weights.
+    products: [n, n] inner products of the clipped rows about row `center`.
+    eta: [n] row weights.
+    factors: [n] ratios of clipped to true distances from the center.
     """
 
     products: Tensor
     eta: Tensor
-    pull: Tensor
-    centre: int
+    factors: Tensor
+    center: int
 
     def in_rows(self, solution: Solution) -> Solution:
-        """The same point as a combination of the rows themselves: what a pulled row lacks stands on the centre row."""
-        weights = solution.weights * self.pull
-        weights[self.centre] += 1.0 - weights.sum()
-        return replace(
-            solution, weights=weights, rejected=torch.zeros(len(weights), dtype=torch.bool)
-        )
+        """The same point as a combination of the rows themselves.
+
+        A clipped row is a mixture of itself and the center row, which gets the rest of its weight.
+        """
+        weights = solution.weights * self.factors
+        weights[self.center] += 1.0 - weights.sum()
+        none = torch.zeros(len(weights), dtype=torch.bool)
+        return replace(solution, weights=weights, rejected=none)
 
     def distances_from(self, weights: Tensor) -> Tensor:
         """[n] distances of the rows from the point with these weights."""
-        # The floor keeps a point that rounding has put on a row from pulling with infinite strength.
-        return distances_from(
-            self.products, weights, least=1e-24 * float(self.products.diagonal().max())
-        )
+        # Rounding may put the point on a row. The floor keeps that row's pull finite.
+        floor = 1e-24 * float(self.products.diagonal().max())
+        return distances_from(self.products, weights, least=floor)
 
     def leave_medoid(self, tolerance: float) -> Solution | Tensor:
-        """The medoid if it is optimal (several of equal value: their mean), else the weights after the Vardi-Zhang step from it."""
+        """The medoid if it is optimal, else the weights after the Vardi-Zhang step from it.
+
+        If several rows have the least sum of distances, the solution is their mean.
+        """
         distances = squared_distances(self.products).sqrt()
         values = distances @ self.eta
         best = values <= values.min() * (1 + ROUNDING)
@@ -108,6 +114,8 @@ class _Problem:
         own_weight = float(self.eta[here].sum())
         attraction = torch.where(here, 0.0, self.eta / distances[medoid])
         force = self._norm_of(attraction, medoid)
+        # The medoid is optimal if the force of the others does not exceed its own weight. The
+        # excess is the slope of f along the best direction, so it also bounds the gap.
         excess = force - own_weight if force - own_weight > 10 * EPSILON * force else 0.0
         relative = relative_gap(
             excess * distance_bound(distances[medoid], self.eta), distances[medoid], self.eta
@@ -115,12 +123,8 @@ class _Problem:
         if relative <= tolerance or excess <= TOO_SHORT * force:
             weights = best * self.eta
             outcome = Outcome.EXACT if relative <= ROUNDING else Outcome.CERTIFIED
-            return Solution(
-                weights / weights.sum(),
-                outcome if relative <= tolerance else Outcome.STALLED,
-                0,
-                relative,
-            )
+            outcome = outcome if relative <= tolerance else Outcome.STALLED
+            return Solution(weights / weights.sum(), outcome, 0, relative)
         weights = attraction / attraction.sum() * (1 - own_weight / force)
         weights[medoid] += own_weight / force
         return weights
@@ -138,10 +142,10 @@ class _Problem:
             distances = self.distances_from(weights)
             weiszfeld, newton, gap = self._steps(weights, distances)
             previous, relative = relative, relative_gap(gap, distances, self.eta)
-            # The Weiszfeld step never raises f, and its weights are never negative: it is what we return.
+            # The result is the Weiszfeld step: it never raises f, and has no negative weights.
             if relative <= tolerance:
                 return Solution(weiszfeld, Outcome.CERTIFIED, step, relative)
-            # Near the optimum f no longer tells points apart; then the gap must, or we are done.
+            # Near the optimum f is flat in floating point; then the gap must still shrink.
             before, value = value, float(self.eta @ distances)
             if value >= before * (1 - EPSILON) and relative > 0.5 * previous:
                 return Solution(weiszfeld, Outcome.STALLED, step, relative)
@@ -151,9 +155,10 @@ class _Problem:
     def _better(
         self, weights: Tensor, weiszfeld: Tensor, newton: Tensor, rounding: float
     ) -> Tensor:
-        """The longest of halved Newton steps that is no worse than the Weiszfeld step, or else that one.
+        """The longest of halved Newton steps that is no worse than the Weiszfeld step, or that one.
 
-        From a crowd of equal rows the full Newton step overshoots by far, while Weiszfeld's hardly moves.
+        From a crowd of equal rows the full Newton step overshoots by far, while the Weiszfeld step
+        hardly moves.
         """
         allowed = float(self.eta @ self.distances_from(weiszfeld)) + rounding
         for n_halvings in range(7):
@@ -163,7 +168,7 @@ class _Problem:
         return weiszfeld
 
     def _steps(self, weights: Tensor, distances: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Weights after a Weiszfeld step, weights after a Newton step, and the certified gap of the point between them."""
+        """Weights after a Weiszfeld step and after a Newton step, and the certified gap."""
         image = self.products @ weights
         # Inner products of the unit vectors u_i from the point to the rows.
         cosines = (
@@ -184,26 +189,31 @@ class _Problem:
         along = (self.eta + t) / total  # h = sum_i along_i u_i
         toward = cosines @ along  # <u_i, h>
         squared_length = along @ toward
+        # The dual vectors have squared norms 1 + across_i / d_i^2, with across_i the squared length
+        # of h perpendicular to u_i. The largest of them is s^2 = 1 + growth.
         across = (squared_length - toward.square()).clamp(min=0) + EPSILON * squared_length.abs()
         growth = float((across / distances.square()).max())
         root = math.sqrt(1 + growth)
-        slope = math.sqrt(
-            max(float(self.eta @ residual), EPSILON)
-        )  # a square below rounding counts as rounding
+        # A squared slope below rounding counts as rounding.
+        slope = math.sqrt(max(float(self.eta @ residual), EPSILON))
         gap = min(
+            # f (1 - 1 / s), without cancellation for small growth.
             float(self.eta @ distances) * growth / (root * (1 + root)),
             slope * distance_bound(distances, self.eta),
         )
+        # y + h = sum_i w_i x_i + sum_i along_i (x_i - y) / d_i, as weights of the rows.
         moves = along / distances
         newton = weights * (1 - moves.sum()) + moves
         return weiszfeld, newton, gap
 
 
 def distance_bound(distances: Tensor, eta: Tensor) -> float:
-    r"""How far the geometric median can be from a point at these distances [n] from the rows.
+    r"""An upper bound on the distance to the geometric median from a point.
 
-    If a share :math:`\alpha > 1/2` of the weight lies within :math:`\rho`, the rows inside gain at most :math:`2\rho - t` each when the
-    point moves by t, and those outside lose at most t: so :math:`t \le 2 \alpha \rho / (2 \alpha - 1)`.
+    The point is at these distances [n] from the rows. If a share :math:`\alpha > 1/2` of the weight
+    lies within :math:`\rho`, then moving the point by t gains at most :math:`2\rho - t` for each
+    row inside and at most t for each row outside: so
+    :math:`t \le 2 \alpha \rho / (2 \alpha - 1)`.
     """
     ordered, order = distances.sort()
     shares = eta[order].cumsum(0) / eta.sum()
@@ -212,7 +222,7 @@ def distance_bound(distances: Tensor, eta: Tensor) -> float:
 
 
 def relative_gap(gap: float, distances: Tensor, eta: Tensor) -> float:
-    """The gap against the weighted sum of the smallest distances that make up half of the weight."""
+    """The gap relative to the weighted sum of the smallest distances of half of the weight."""
     if gap == 0.0:
         return 0.0
     good = float(nearer_half(distances, eta))

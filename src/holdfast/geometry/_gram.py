@@ -1,23 +1,29 @@
-"""The Gram matrix of rows, references and the origin: all that a rule in Gram space may know of them."""
+"""Gram matrices and norms: everything that rules in Gram space know of the rows."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from holdfast.geometry._kernels import wide_device
+
 SAME = 1e-13
-"""Squared distances below this share of the squared norms are float64's own rounding: the points are equal."""
+"""Squared distances below this share of the squared norms are float64 rounding: equal points."""
 
 
 def distances_from(products: Tensor, weights: Tensor, *, least: float = 0.0) -> Tensor:
-    """[n] distances of points with these inner products from their combination with `weights`; squares are at least `least`."""
+    """[n] distances of points with these inner products from their combination with `weights`.
+
+    Squared distances are clamped to at least `least`.
+    """
     image = products @ weights
     return (products.diagonal() - 2 * image + weights @ image).clamp(min=least).sqrt()
 
 
 def squared_distances(products: Tensor) -> Tensor:
-    """[m, m] squared distances between points with these inner products; equal points have distance zero exactly."""
+    """[m, m] squared distances of points with these inner products; exactly 0 for equal points."""
     squares = products.diagonal()
     sums = squares[:, None] + squares[None, :]
     distances = sums - 2 * products
@@ -29,18 +35,20 @@ def squared_distances(products: Tensor) -> Tensor:
 class Gram:
     r"""Inner products of points, in float64 on the CPU.
 
-    The points are the kept rows, then the references, then the origin. All of them are seen from one base point, which a
-    rule need not know: distances, norms and inner products about the origin follow from differences. Lengths are measured
-    in `unit`, a power of two (other than 1 only for float64 rows of unusual size).
+    The points are the kept rows, then the references, then the origin. Inner products are taken
+    about one base point, which a rule need not know: distances, norms and inner products about the
+    origin follow from differences. Lengths are in multiples of `unit`, a power of two (other than 1
+    only for float64 rows of unusual size).
 
     Attributes:
         products: [m, m] inner products about the base point.
-        kept: [n] positions, among all rows, of those that are finite; the rule sees these alone.
-        n_lost: the number of rows that are not, and are known to be bad.
-        unit: the length that the numbers here call 1.
-        exact: whether the rows took the careful pass, so that sums of them should, too.
-        uncentred: [m, m] the same about the origin, where the base point is another and may be too far from it to tell.
-        precision: how well a relative objective is known from these products; 0 if to float64's last digits.
+        kept: [n] positions, among all rows, of the finite ones; the rule sees only these.
+        n_lost: the number of rows that are not finite, and so are known to be bad.
+        unit: the length that is 1 here.
+        exact: whether the rows took the careful pass, so that sums of them should take it as well.
+        precision: relative accuracy of an objective from these products; 0 for float64 rounding.
+        uncentered: [m, m] inner products about the origin, if the base point is another one and too
+            far from the origin to derive them.
     """
 
     products: Tensor
@@ -49,16 +57,12 @@ class Gram:
     unit: float = 1.0
     exact: bool = False
     precision: float = 0.0
-    uncentred: Tensor | None = None
+    uncentered: Tensor | None = None
 
     @property
     def n(self) -> int:
         """The number of kept rows."""
         return len(self.kept)
-
-    def n_bad_left(self, n_bad: int) -> int:
-        """How many of the kept rows may be bad if `n_bad` of all rows may."""
-        return max(0, n_bad - self.n_lost)
 
     @cached_property
     def squared_distances(self) -> Tensor:
@@ -77,32 +81,82 @@ class Gram:
 
     @property
     def about_origin(self) -> Tensor:
-        """[m, m] inner products as seen from the origin."""
-        return self.about(-1) if self.uncentred is None else self.uncentred
+        """[m, m] inner products about the origin."""
+        return self.about(-1) if self.uncentered is None else self.uncentered
 
     def about(self, point: int) -> Tensor:
-        """[m, m] inner products as seen from one of the points."""
+        """[m, m] inner products about one of the points."""
         to_point = self.products[:, point]
         return self.products - to_point[:, None] - to_point[None, :] + to_point[point]
 
-    def pulled(self, centre: int, radius: float) -> tuple[Tensor, Tensor]:
-        """[n, n] inner products about row `centre` of the rows, none farther from it than `radius`; and the factors [n] of the pull."""
-        pull = (radius / self.distances[centre]).clamp(max=1.0)
-        return self.about(centre)[: self.n, : self.n] * pull[:, None] * pull[None, :], pull
+    def with_far_rows_clipped(self, center: int, radius: float) -> tuple[Tensor, Tensor]:
+        """[n, n] inner products about row `center` with rows clipped to `radius`, and the factors.
+
+        A row farther than `radius` from the center moves toward it, to that distance. The factors
+        [n] are the ratios of the new distances to the old ones.
+        """
+        factors = (radius / self.distances[center]).clamp(max=1.0)
+        products = self.about(center)[: self.n, : self.n]
+        return products * factors[:, None] * factors[None, :], factors
 
     def transformed(self, matrix: Tensor) -> "Gram":
-        """The Gram matrix of the rows `matrix @ rows`, with the same references and origin.
-
-        What a row of `matrix` [n', n] lacks to the sum 1 stands on the origin: a clipped row is a mixture of itself and zero.
-        """
+        """The Gram matrix of the rows `matrix @ rows`, with the same references and origin."""
         n_others = len(self.products) - self.n
         change = torch.zeros(len(matrix) + n_others, len(self.products), dtype=torch.float64)
         change[: len(matrix), : self.n] = matrix
+        # The base point is not the origin, so coefficients must sum to 1. The rest is a multiple of
+        # the origin: a clipped row is a mixture of itself and zero.
         change[: len(matrix), -1] = 1.0 - matrix.sum(1)
         change[len(matrix) :, self.n :] = torch.eye(n_others, dtype=torch.float64)
+        uncentered = self.uncentered
         return replace(
             self,
             products=change @ self.products @ change.T,
-            uncentred=None if self.uncentred is None else change @ self.uncentred @ change.T,
+            uncentered=None if uncentered is None else change @ uncentered @ change.T,
             kept=torch.arange(len(matrix)),
         )
+
+
+class Lengths(Protocol):
+    """Norms of the finite rows, from a Gram matrix or from one lighter pass; see `Gram`."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def kept(self) -> Tensor: ...
+    @property
+    def n_lost(self) -> int: ...
+    @property
+    def unit(self) -> float: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def norms(self) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class CleanLengths:
+    """Norms [n] of rows that are all finite and of ordinary size, float64 on the CPU."""
+
+    norms: Tensor
+    kept: Tensor
+    n_lost: int = 0
+    unit: float = 1.0
+    exact: bool = False
+
+    @property
+    def n(self) -> int:
+        return len(self.norms)
+
+
+def length(vector: Tensor) -> float:
+    """The norm of a tensor, also where the squares leave the range of its dtype."""
+    found = float(torch.linalg.vector_norm(vector))
+    if 1e-15 < found < 1e15:
+        return found
+    largest = float(vector.abs().max())
+    if largest == 0.0 or not largest < float("inf"):
+        return largest
+    # Relative to the largest entry no square overflows, and none that counts underflows.
+    scaled = vector.to(wide_device(vector.device), torch.float64) / largest
+    return float(torch.linalg.vector_norm(scaled)) * largest

@@ -1,22 +1,22 @@
-"""One pass over a matrix [n, c] of columns: inner products, weighted sums.
+"""Passes over the columns of a matrix [n, c]: inner products, weighted sums, functions of chunks.
 
-Each pass cuts the columns into tiles and hands all tiles to one batched product, so that several cores work on tiles that fit
-their caches. At n = 10 this is three times as fast as one tall product, and it keeps float32 sums short: the tiles' results
-are added in float64.
+Products cut the columns into tiles and pass all tiles to one batched product, so that several cores
+work on tiles that fit their caches. At n = 10 this is three times as fast as one tall product, and
+it keeps float32 sums short: the results of the tiles are added in float64.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 TILE = 4096
-"""Columns of a tile: long enough for the product's inner loop, short enough that float32 loses no digit that matters."""
+"""Columns of a tile: long enough for the inner loop, short enough for accurate float32 sums."""
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which products are formed: half precision would round each of them to three digits."""
+    """The dtype of products: half precision would round each of them to three digits."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -26,13 +26,16 @@ def wide_dtype(device: torch.device) -> torch.dtype:
 
 
 def wide_device(device: torch.device) -> torch.device:
-    """Where float64 work on pieces is done: a device without float64 hands them to the CPU."""
+    """The device for float64 work on pieces: the CPU if `device` has no float64."""
     return device if wide_dtype(device) is torch.float64 else torch.device("cpu")
 
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """Products in true float32, whatever `torch.set_float32_matmul_precision` says: TF32 would cost four digits."""
+    """Form products in true float32, whatever `torch.set_float32_matmul_precision` is set to.
+
+    TF32 would cost four digits.
+    """
     chosen = torch.get_float32_matmul_precision()
     if chosen == "highest":
         yield
@@ -45,7 +48,7 @@ def full_precision() -> Iterator[None]:
 
 
 def _tiles(matrix: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The matrix as a view [tiles, n, width], and the columns [n, rest] behind the last whole tile."""
+    """The matrix as a view [tiles, n, width], and the columns [n, rest] after the last tile."""
     whole = matrix.shape[1] // width * width
     if whole == 0:
         return matrix.new_empty(0, matrix.shape[0], width), matrix
@@ -53,13 +56,11 @@ def _tiles(matrix: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def products_between(left: Tensor, right: Tensor) -> Tensor:
-    """[n, m] inner products of the rows of `left` [n, c] with those of `right` [m, c], summed wide."""
-    if len(right) < len(left):
-        return products_between(
-            right, left
-        ).T  # a batched product is faster with its short side first
+    """[n, m] inner products of the rows of `left` [n, c] and `right` [m, c], summed wide."""
+    if len(right) < len(left):  # a batched product is faster with its short side first
+        return products_between(right, left).T
     wide = wide_dtype(left.device)
-    # The tiles' results [tiles, n, m] take at most m / width of the rows' memory: wide tiles keep that below an eighth.
+    # The results of the tiles [tiles, n, m] take m / width of the rows' memory: at most an eighth.
     width = max(TILE, 8 * len(right))
     left_tiles, left_rest = _tiles(left, width)
     right_tiles, right_rest = _tiles(right, width)
@@ -75,3 +76,20 @@ def weighted_sum(matrix: Tensor, weights: Tensor, out: Tensor) -> None:
         torch.bmm(weights.expand(len(tiles), 1, -1), tiles, out=out[:whole].view(-1, 1, TILE))
     if rest.shape[1]:
         torch.mv(rest.T, weights, out=out[whole:])
+
+
+def map_chunks(
+    chunks: Iterable[tuple[int, Tensor]], function: Callable[[Tensor], Tensor], out: Tensor
+) -> tuple[Tensor, bool]:
+    """Write `function` of each chunk [n, c] to its columns of `out` [d]; return `out` and a flag.
+
+    The flag is whether the sum of all entries is finite. Any non-finite entry makes the sum
+    non-finite, and the sum costs a fraction of an order statistic. There is one transfer to the
+    host.
+    """
+    dtype = working_dtype(out.dtype)
+    checksum = torch.zeros((), dtype=dtype, device=out.device)
+    for start, chunk in chunks:
+        checksum += chunk.sum(dtype=dtype)
+        out[start : start + chunk.shape[1]] = function(chunk.to(dtype))
+    return out, bool(torch.isfinite(checksum))

@@ -6,19 +6,19 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.geometry._columns import walk
-from holdfast.geometry._gram import Gram
-from holdfast.geometry._kernels import full_precision, working_dtype
-from holdfast.geometry._lengths import Lengths
+from holdfast.geometry._gram import Gram, Lengths
+from holdfast.geometry._kernels import full_precision, map_chunks, working_dtype
 from holdfast.geometry._rows import Rows
 
 
 @final
 class MixedRows(Rows):
-    """The rows `matrix @ rows`, where `matrix` [n', n] was found from what was `measured` of `rows`: their Gram matrix or lengths.
+    """The rows `matrix @ rows`, with `matrix` [n', n] computed from the `measured` rows.
 
-    Their own Gram matrix follows from that one, and a combination of mixed rows is a combination of rows: a rule in Gram
-    space on top of any number of mixtures still reads the data twice. Non-finite rows have no part in the mixtures.
+    Their Gram matrix follows from that of `rows`, and a combination of mixed rows is a combination
+    of rows: a rule in Gram space on top of any number of mixtures still reads the data twice.
+    `measured` is the Gram matrix or the lengths of `rows`; non-finite rows have no part in the
+    mixtures.
     """
 
     def __init__(self, rows: Rows, matrix: Tensor, measured: Lengths) -> None:
@@ -34,9 +34,8 @@ class MixedRows(Rows):
         if self._gram is None:
             gram = self._rows.gram(references)
             return gram.transformed(self.matrix[:, gram.kept])
-        assert len(self._gram.products) - self._gram.n - 1 == len(references), (
-            "the mixing measured other references"
-        )
+        n_references = len(self._gram.products) - self._gram.n - 1
+        assert n_references == len(references), "the mixing measured other references"
         return self._gram
 
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
@@ -51,16 +50,14 @@ class MixedRows(Rows):
         kept = object.__new__(MixedRows)
         kept.__dict__.update(self.__dict__)
         indices = indices.cpu()
-        kept._gram = (
-            None
-            if self._gram is None
-            else self._gram.transformed(torch.eye(self.n, dtype=torch.float64)[indices])
-        )
+        if self._gram is not None:
+            kept._gram = self._gram.transformed(torch.eye(self.n, dtype=torch.float64)[indices])
         kept.matrix = self.matrix[indices]
         kept.n = len(indices)
         return kept
 
     def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
+        # Rows without any weight may be non-finite, so they must not be multiplied by zero.
         used = torch.nonzero((self.matrix != 0).any(0))[:, 0]
         rows = self._rows if len(used) == self._rows.n else self._rows.keep(used)
         dtype = working_dtype(self.dtype)
@@ -71,9 +68,8 @@ class MixedRows(Rows):
             yield start, mixed.to(self.dtype)
 
     def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
-        return walk(
-            self.chunks(width), function, torch.empty(self.d, dtype=self.dtype, device=self.device)
-        )
+        out = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        return map_chunks(self.chunks(width), function, out)
 
     def finite(self) -> Tensor:
         return torch.ones(self.n, dtype=torch.bool)

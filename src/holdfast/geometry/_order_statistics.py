@@ -1,8 +1,8 @@
-"""Order statistics of each column, by a sorting network pruned to the ranks that are wanted.
+"""Order statistics of each column, by a sorting network pruned to the ranks that are needed.
 
-A comparator works on two whole rows of a chunk at a time (one minimum, one maximum), which vector units and compilers like far
-better than sorting each column (`python -m benchmarks coordinate_rules` has the figures). NaN spreads to every
-result of its column.
+A comparator works on two whole rows of a chunk (one minimum, one maximum), which suits vector units
+and compilers far better than sorting each column (`python -m benchmarks coordinate_rules` has the
+figures). NaN spreads to every result of its column.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,10 @@ from torch import Tensor
 
 @lru_cache(maxsize=256)
 def comparators(n: int, ranks: tuple[int, ...]) -> tuple[tuple[int, int, bool, bool], ...]:
-    """Batcher's odd-even mergesort of n values, without what does not reach one of the `ranks` (0 is the smallest).
+    """Batcher's odd-even mergesort of n values, pruned to what reaches one of the `ranks`.
 
-    Each entry is (i, j, low, high): compare positions i < j; whether the minimum at i and the maximum at j are needed.
+    Rank 0 is the smallest. Each entry is (i, j, low, high): compare positions i < j; whether the
+    minimum at i and the maximum at j are needed.
     """
     network = []
     size = 1
@@ -29,6 +30,7 @@ def comparators(n: int, ranks: tuple[int, ...]) -> tuple[tuple[int, int, bool, b
                         network.append((i, i + gap))
             gap //= 2
         size *= 2
+    # From the last comparator back: one is needed if either of its outputs is.
     needed, kept = set(ranks), []
     for i, j in reversed(network):
         if i in needed or j in needed:
@@ -38,7 +40,7 @@ def comparators(n: int, ranks: tuple[int, ...]) -> tuple[tuple[int, int, bool, b
 
 
 def order_statistics(n: int, ranks: tuple[int, ...]) -> Callable[[Sequence[Tensor]], list[Tensor]]:
-    """The function from n equally shaped tensors to their elementwise `ranks` (rank 0 is the smallest)."""
+    """A function from n tensors of one shape to their elementwise `ranks` (0 is the smallest)."""
     network = comparators(n, ranks)
 
     def select(values: Sequence[Tensor]) -> list[Tensor]:
@@ -55,13 +57,15 @@ def order_statistics(n: int, ranks: tuple[int, ...]) -> Callable[[Sequence[Tenso
 
 
 def median(n: int) -> Callable[[Sequence[Tensor]], Tensor]:
-    """The function from n equally shaped tensors to their elementwise median; of an even number, the mean of the two middle values."""
+    """A function from n tensors of one shape to their elementwise median.
+
+    For an even n it is the mean of the two middle values.
+    """
     select = order_statistics(n, ((n - 1) // 2, n // 2) if n % 2 == 0 else (n // 2,))
 
     def middle(values: Sequence[Tensor]) -> Tensor:
         found = select(values)
-        return (
-            found[0] if n % 2 else 0.5 * found[0] + 0.5 * found[1]
-        )  # halved first: the sum of two large values may overflow
+        # Halved first, because the sum of two large values could overflow.
+        return found[0] if n % 2 else 0.5 * found[0] + 0.5 * found[1]
 
     return middle

@@ -1,4 +1,4 @@
-"""Tensors [n, ...] side by side, read as matrices [n, c] without copying more than a piece of them."""
+"""Tensors [n, ...] side by side, read as matrices [n, c] without copying more than a piece."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,11 @@ from holdfast.geometry import _kernels
 from holdfast.geometry._tiling import Piece, Tiling
 
 CACHED = 2**20
-"""Entries of a piece that must be converted or gathered first, small enough to stay in the cache (4 MB of float32)."""
+"""Entries of a piece that is converted or gathered first: 4 MB of float32, to stay in the cache."""
 
 
 class Parts:
-    """The columns of several tensors [n, ...], flattened in thought; of all rows, or of those at `kept`."""
+    """The columns of several tensors [n, ...], as if flattened; of all rows or those at `kept`."""
 
     def __init__(self, tensors: Sequence[Tensor], kept: Tensor | None = None) -> None:
         self._tensors = tensors
@@ -26,28 +26,29 @@ class Parts:
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> "Parts":
-        """The tensors, each as the widest matrix that its strides allow to view."""
-        return cls(
-            [_as_wide_as_viewable(tensor.detach()) for tensor in tensors if tensor[0].numel()]
-        )
+        """The tensors, each as a matrix if its strides allow that view."""
+        return cls([_as_matrix(tensor.detach()) for tensor in tensors if tensor[0].numel()])
 
     def keep(self, indices: Tensor) -> "Parts":
-        """Only the rows at `indices`."""
+        """The parts with only the rows at `indices`."""
         indices = indices.to(self.device)
         return Parts(self._tensors, indices if self._kept is None else self._kept[indices])
 
     @property
     def need_no_copy(self) -> bool:
-        """Whether products can be formed of the tensors as they stand."""
+        """Whether products can use the tensors as they are."""
         return self._kept is None and self.dtype == _kernels.working_dtype(self.dtype)
 
     def working_pieces(self) -> Iterator[tuple[slice, Tensor]]:
-        """Whole tensors where they can be used as they stand, else cached pieces in the dtype of products."""
+        """Whole tensors if they can be used as they are, else cached pieces in working dtype."""
         for at, piece in self.pieces(None if self.need_no_copy else CACHED):
             yield at, piece.to(_kernels.working_dtype(self.dtype))
 
     def pieces(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
-        """Matrices [n, c] of the kept rows, of about `n_entries` entries (None: as large as they stand), with their places."""
+        """Matrices [n, c] of the kept rows and their columns, of about `n_entries` entries each.
+
+        None: as large as the tensors are.
+        """
         for at, matrix in self._placed(n_entries):
             yield at, matrix if self._kept is None else matrix[self._kept]
 
@@ -55,7 +56,7 @@ class Parts:
         """The same of all rows, kept or not: views wherever the tensors allow them."""
         start = 0
         for tensor in self._tensors:
-            # A tensor that cannot be viewed as a matrix is flattened piece by piece, never as a whole.
+            # A tensor that cannot be viewed as a matrix is flattened by pieces, never as a whole.
             whole = n_entries is None and tensor.ndim == 2
             width = tensor[0].numel() if whole else max(1, (n_entries or CACHED) // self.n)
             for matrix in _cut(tensor, width):
@@ -64,10 +65,8 @@ class Parts:
 
     def columns(self, block: Tensor) -> Tensor:
         """[n, k] a copy of the columns `block` [k], in increasing order."""
-        edges = torch.tensor(
-            [at.start for at, _ in self._placed(CACHED)] + [self.edges[-1]], device=block.device
-        )
-        cuts = torch.searchsorted(block, edges).tolist()
+        starts = [at.start for at, _ in self._placed(CACHED)] + [self.edges[-1]]
+        cuts = torch.searchsorted(block, torch.tensor(starts, device=block.device)).tolist()
         placed = zip(self._placed(CACHED), cuts[:-1], cuts[1:], strict=True)
         picked = [
             matrix[:, block[first:last] - at.start]
@@ -78,7 +77,7 @@ class Parts:
         return gathered if self._kept is None else gathered[self._kept]
 
     def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
-        """[n, k] a copy of the columns of these `tiles` (increasing), multiplied by the `factors` [len(tiles)] of their tiles."""
+        """[n, k] a copy of the columns of these `tiles` (increasing), times their `factors`."""
         tiles = tiles.to(self.device)
         factors = None if factors is None else factors.to(self.device, self.dtype)
         if not all(tensor.ndim == 2 for tensor in self._tensors):
@@ -89,30 +88,32 @@ class Parts:
         start = 0
         for piece, local, at in tiling.split(tiles):
             tensor, offset = self._holder_of(piece)
-            tiled = tensor[:, piece.start - offset : piece.stop - offset].unfold(
-                1, piece.width, piece.width
-            )
+            columns = tensor[:, piece.start - offset : piece.stop - offset]
+            tiled = columns.unfold(1, piece.width, piece.width)
             stop = start + len(local) * piece.width
             target = out[:, start:stop].unfold(1, piece.width, piece.width)
-            for i, row in enumerate(rows):  # row by row: twice as fast as indexing all rows at once
+            # Row by row is twice as fast as indexing all rows at once, and the factors are applied
+            # while the row is in the cache.
+            for i, row in enumerate(rows):
                 torch.index_select(tiled[row], 0, local, out=target[i])
                 if factors is not None:
-                    target[i].mul_(factors[at, None])  # while the row is still in the cache
+                    target[i].mul_(factors[at, None])
             start = stop
         return out
 
     def tile_norms(self, tiling: Tiling, relative_to: Tensor | None = None) -> Tensor:
-        """[n, n_tiles] norms over each tile; of rows divided by `relative_to` [n] first, and in its dtype, if that is given."""
+        """[n, n_tiles] norms over each tile.
+
+        With `relative_to` [n], of rows divided by it, in its dtype.
+        """
+        norm = torch.linalg.vector_norm
         dtype = _kernels.working_dtype(self.dtype) if relative_to is None else relative_to.dtype
         device = self.device if relative_to is None else relative_to.device
         if relative_to is None and self._can_be_viewed:
             norms = torch.empty(self.n, tiling.n_tiles, dtype=dtype, device=device)
             for piece in tiling.pieces:
-                torch.linalg.vector_norm(
-                    self._tiled(piece),
-                    dim=2,
-                    out=norms[:, piece.first : piece.first + piece.n_tiles],
-                )
+                at = slice(piece.first, piece.first + piece.n_tiles)
+                norm(self._tiled(piece), dim=2, out=norms[:, at])
             return norms
         norms = torch.zeros(self.n, tiling.n_tiles, dtype=dtype, device=device)
         for piece in tiling.pieces:
@@ -121,13 +122,12 @@ class Parts:
                 if relative_to is not None:
                     tiled = tiled / relative_to[:, None, None]
                 at = slice(part.first, part.first + part.n_tiles)
-                norms[:, at] = norms[:, at].hypot(
-                    torch.linalg.vector_norm(tiled, dim=2)
-                )  # a tile may be read in parts
+                # A wide tile is read in several parts, whose norms add up as a hypotenuse.
+                norms[:, at] = norms[:, at].hypot(norm(tiled, dim=2))
         return norms
 
     def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
-        """[n_tiles] inner products, over each tile, of the sum of `weights[i]` times row i with the vector [d]."""
+        """[n_tiles] inner products over each tile of the weighted sum of rows with the vector."""
         products = torch.zeros(tiling.n_tiles, dtype=vector.dtype, device=vector.device)
         buffer = torch.empty(min(CACHED, self.edges[-1]), dtype=vector.dtype, device=vector.device)
         weights = weights.to(buffer)
@@ -138,9 +138,8 @@ class Parts:
                     summed = buffer[: part.stop - part.start]
                     _kernels.weighted_sum(self._between(part).to(buffer), weights, summed)
                     summed *= vector[part.start : part.stop]
-                    products[part.first : part.first + part.n_tiles] += summed.view(
-                        -1, part.width
-                    ).sum(1)
+                    at = slice(part.first, part.first + part.n_tiles)
+                    products[at] += summed.view(-1, part.width).sum(1)
         return products
 
     @property
@@ -148,14 +147,14 @@ class Parts:
         return self.need_no_copy and all(tensor.ndim == 2 for tensor in self._tensors)
 
     def _tiled(self, piece: Piece) -> Tensor:
-        """[n, n_tiles, width] the columns of the piece, tile by tile."""
+        """[n, n_tiles, width] the columns of the piece by tile."""
         return self._between(piece).unfold(1, piece.width, piece.width)
 
     def _between(self, piece: Piece) -> Tensor:
-        """[n, c] the columns of the piece, which lies within one tensor; a view where it can be one."""
+        """[n, c] the columns of the piece, which lies within one tensor; a view if possible."""
         tensor, offset = self._holder_of(piece)
         start, stop = piece.start - offset, piece.stop - offset
-        if tensor.ndim > 2:
+        if tensor.ndim > 2:  # flatten only the slab that holds the piece
             inner = tensor[0, 0].numel()
             first = start // inner
             slab = tensor[:, first : -(-stop // inner)].flatten(1)
@@ -170,13 +169,12 @@ class Parts:
         return self._tensors[at], self.edges[at]
 
 
-def _as_wide_as_viewable(tensor: Tensor) -> Tensor:
-    """[n, d] if the tensor's strides allow that view, else [n, a, b] to be flattened piece by piece."""
-    n = tensor.shape[0]
+def _as_matrix(tensor: Tensor) -> Tensor:
+    """[n, d] if the tensor's strides allow that view, else the tensor as it is."""
     if tensor.ndim == 1:
         return tensor[:, None]
     try:
-        return tensor.view(n, -1)
+        return tensor.view(tensor.shape[0], -1)
     except RuntimeError:
         return tensor
 

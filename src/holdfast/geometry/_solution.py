@@ -1,4 +1,4 @@
-"""What a solver returns, and why it stopped."""
+"""The result of a solver, and why it stopped."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -22,16 +22,16 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Weights of a combination of points, with an account of how they were found.
+    """Weights of a combination of points, and how they were found.
 
     Attributes:
         weights: [n] coefficients of the rows, float64 on the CPU.
         outcome: why the solver stopped.
-        steps: iterations made.
-        gap: certified distance from the optimal objective, relative to the solver's stated scale; 0 where exact, None where
-            the solver has no objective.
+        steps: number of iterations.
+        gap: certified distance from the optimal objective, relative to the solver's stated scale; 0
+            if exact, None if the solver has no objective.
         reference_weight: coefficient of the reference vector, for rules that start from one.
-        rejected: bool [n] rows that the rule left out; None: those of weight zero.
+        rejected: bool [n] rows that the rule left out; None for those of weight zero.
     """
 
     weights: Tensor

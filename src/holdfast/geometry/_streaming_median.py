@@ -1,4 +1,4 @@
-"""The geometric median of many rows, without their Gram matrix."""
+"""The geometric median of many rows without their Gram matrix."""
 
 import math
 
@@ -6,19 +6,22 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry._geometric_median import distance_bound, relative_gap
-from holdfast.geometry._measure import CLOSE, FAST_PRECISION, are_tame
-from holdfast.geometry._rows import Sweepable
+from holdfast.geometry._measure import CLOSE, FAST_PRECISION, norms_in_safe_range
+from holdfast.geometry._rows import StreamableRows
 from holdfast.geometry._solution import Outcome, Solution
 
 FEW_ROWS = 64
-"""Below this many rows the Gram matrix is cheaper than the sweeps (`python -m benchmarks crossover`: the costs meet at 50 to 70)."""
+"""For fewer rows the Gram matrix is cheaper than the sweeps.
+
+`python -m benchmarks crossover`: the costs meet at 50 to 70 rows.
+"""
 
 ROWS_PER_SWEEP = 15
 """A Gram matrix of n rows costs about n / 15 sweeps on a CPU (the same benchmark)."""
 
 
-def pays_to_stream(rows: Sweepable) -> bool:
-    """Whether `streaming_geometric_median` is likely to beat the Gram matrix.
+def pays_to_stream(rows: StreamableRows) -> bool:
+    """Whether `streaming_geometric_median` is likely to be faster than the Gram matrix.
 
     Not on an accelerator: there a Gram matrix is cheap, and each sweep would wait for the host.
     """
@@ -26,33 +29,34 @@ def pays_to_stream(rows: Sweepable) -> bool:
 
 
 def streaming_geometric_median(
-    rows: Sweepable, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
+    rows: StreamableRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
 ) -> tuple[Solution, Tensor] | None:
-    r"""The certified geometric median and its vector [d] by sweeps over the rows, or None where the Gram matrix should be used.
+    r"""The certified geometric median and its vector [d] by sweeps over the rows.
 
-    A sweep at weights w yields :math:`y = \sum_i w_i x_i` and its inner products with all rows, hence all distances
-    :math:`d_i`. Weiszfeld's step then is :math:`w_i \propto \eta_i / d_i`. Two consecutive sweeps certify, by the smaller of two bounds.
-    The vectors :math:`(x_i - y^+) / d_i(y)` have weighted sum zero, so after division by their largest norm
+    A sweep at weights w gives :math:`y = \sum_i w_i x_i` and its inner products with all rows,
+    hence all distances :math:`d_i`. Weiszfeld's step is :math:`w_i \propto \eta_i / d_i`. Two
+    consecutive sweeps certify, by the smaller of two bounds. The vectors
+    :math:`(x_i - y^+) / d_i(y)` have weighted sum zero, so divided by their largest norm
     :math:`s = \max_i d_i(y^+) / d_i(y)` they are feasible for the dual problem, and
     :math:`\min f \ge \sum_i \eta_i d_i(y^+)^2 / (d_i(y) s)`. By the same sum,
-    :math:`\|\nabla f(y^+)\| \le \sum_i \eta_i |1 - d_i(y^+) / d_i(y)|`, and the nearer majority of rows bounds the distance to the minimiser.
+    :math:`\|\nabla f(y^+)\| \le \sum_i \eta_i |1 - d_i(y^+) / d_i(y)|`, and the nearest majority of
+    rows bounds the distance to the minimizer.
 
-    Gives up, with None, when rows look dangerous (the signs of :func:`measure`) or when the sweeps still to come, judged by
-    the rate of the last ones, would cost more than the Gram matrix. Rows in high dimension are nearly orthogonal about
-    their median, and three or four sweeps suffice.
+    Returns None, so that the Gram matrix is used, if the rows look dangerous (as in
+    :func:`measure`) or if the remaining sweeps, at the rate of the last ones, would cost more than
+    the Gram matrix. Rows in high dimension are nearly orthogonal about their median, and three or
+    four sweeps suffice.
     """
     if tolerance < FAST_PRECISION:
         return None
-    eta = (
-        torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
-        if row_weights is None
-        else row_weights
-    )
+    eta = row_weights
+    if eta is None:
+        eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
     squares = rows.squared_norms()
-    if not are_tame(squares, rows.d, rows.dtype):
+    if not norms_in_safe_range(squares, rows.d, rows.dtype):
         return None
     out = torch.empty(rows.d, dtype=rows.dtype)
-    weights = _normalized(eta / squares.sqrt())
+    weights = _normalized(eta / squares.sqrt())  # Weiszfeld's step from the origin
     n_affordable = rows.n // ROWS_PER_SWEEP
     before = _distances(rows, weights, squares, out)
     gap = math.inf
@@ -76,14 +80,17 @@ def _normalized(weights: Tensor) -> Tensor:
     return weights / weights.sum()
 
 
-def _distances(rows: Sweepable, weights: Tensor, squares: Tensor, out: Tensor) -> Tensor | None:
-    """[n] distances from the point with these weights, which is written to `out`; None if digits were lost."""
+def _distances(
+    rows: StreamableRows, weights: Tensor, squares: Tensor, out: Tensor
+) -> Tensor | None:
+    """[n] distances from the point with these weights, written to `out`; None if inaccurate."""
     products = rows.sweep(weights, out)
     squared = squares - 2 * products + weights @ products
     return squared.sqrt() if bool((squared >= CLOSE * squares).all()) else None
 
 
 def _gap(eta: Tensor, before: Tensor, after: Tensor) -> float:
+    """The certified gap: the smaller of the dual bound and the bound by the slope."""
     ratio = after / before
     dual = float((eta * after * (1 - ratio / ratio.max())).sum())
     slope = float((eta * (1 - ratio).abs()).sum())
@@ -91,7 +98,7 @@ def _gap(eta: Tensor, before: Tensor, after: Tensor) -> float:
 
 
 def _sweeps_left(previous_gap: float, gap: float, tolerance: float) -> float:
-    """How many more sweeps reach the tolerance at the present rate; one at least."""
+    """How many more sweeps reach the tolerance at the present rate of convergence."""
     if math.isinf(previous_gap):
         return 1
     rate = math.log(previous_gap / gap) if gap < previous_gap else 0.0

@@ -1,4 +1,4 @@
-"""Columns cut into tiles: contiguous, cheap to gather, and never across the border of a parameter."""
+"""Columns cut into tiles: contiguous, cheap to gather, each within one parameter."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from holdfast.checks import check_count
 
 @dataclass(frozen=True)
 class Piece:
-    """Tiles of equal width that stand side by side.
+    """Adjacent tiles of equal width.
 
     Attributes:
         start: their first column.
         first: the number of the first tile.
-        n_tiles: how many there are.
-        width: columns of each.
+        n_tiles: the number of tiles.
+        width: columns of each tile.
     """
 
     start: int
@@ -29,7 +29,7 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """The column behind the last tile."""
+        """The column after the last tile."""
         return self.start + self.n_tiles * self.width
 
     def of(self, tensor: Tensor) -> Tensor:
@@ -37,25 +37,24 @@ class Piece:
         return tensor[..., self.start : self.stop].unfold(-1, self.width, self.width)
 
     def cut(self, n_columns: int) -> Iterator["Piece"]:
-        """The piece in parts of about `n_columns`: groups of whole tiles, or parts of one tile that is wider."""
+        """The piece in parts of about `n_columns`: groups of tiles, or parts of one wide tile."""
         step = max(1, n_columns // self.width)
         for tile in range(0, self.n_tiles, step):
-            start, n_tiles = self.start + tile * self.width, min(step, self.n_tiles - tile)
+            start, first = self.start + tile * self.width, self.first + tile
             if self.width <= n_columns:
-                yield Piece(start, self.first + tile, n_tiles, self.width)
+                yield Piece(start, first, min(step, self.n_tiles - tile), self.width)
                 continue
             for offset in range(0, self.width, n_columns):
-                yield Piece(
-                    start + offset, self.first + tile, 1, min(n_columns, self.width - offset)
-                )
+                yield Piece(start + offset, first, 1, min(n_columns, self.width - offset))
 
 
 @final
 @dataclass(frozen=True)
 class Tiling:
-    """d columns in `sections` of these sizes (one per parameter), each cut into tiles of `width`; None leaves sections whole.
+    """Columns in `sections` of these sizes (one per parameter), each cut into tiles of `width`.
 
-    The last tile of a section may be narrower. Tiles are numbered from left to right.
+    The last tile of a section may be narrower; a width of None leaves sections whole. Tiles are
+    numbered from left to right.
 
     Example:
         >>> tiling = Tiling((5, 2), width=2)
@@ -77,7 +76,7 @@ class Tiling:
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """Runs of equally wide tiles: at most two in a section."""
+        """Runs of equally wide tiles: at most two per section."""
         pieces, start, first = [], 0, 0
         for size in self.sections:
             width = size if self.width is None else min(size, self.width)
@@ -98,46 +97,38 @@ class Tiling:
 
     def norms(self, vector: Tensor) -> Tensor:
         """[n_tiles] norms of the vector [d] over each tile."""
-        return torch.cat(
-            [torch.linalg.vector_norm(piece.of(vector), dim=1) for piece in self.pieces]
-        )
+        norm = torch.linalg.vector_norm
+        return torch.cat([norm(piece.of(vector), dim=1) for piece in self.pieces])
 
     def columns(self, tiles: Tensor) -> Tensor:
         """The columns of these `tiles` (increasing), in increasing order."""
-        runs = [
-            (
-                piece.start
-                + (local[:, None] * piece.width + torch.arange(piece.width, device=tiles.device))
-            ).flatten()
-            for piece, local, _ in self.split(tiles)
-        ]
+        runs = []
+        for piece, local, _ in self.split(tiles):
+            within = torch.arange(piece.width, device=tiles.device)
+            runs.append((piece.start + (local[:, None] * piece.width + within)).flatten())
         return torch.cat(runs) if runs else tiles.new_empty(0)
 
     def n_columns(self, tiles: Tensor) -> int:
-        """How many columns these tiles have."""
+        """The number of columns of these tiles."""
         return sum(piece.width * len(local) for piece, local, _ in self.split(tiles))
 
     def split(self, tiles: Tensor) -> Iterator[tuple[Piece, Tensor, slice]]:
-        """The `tiles` (increasing) piece by piece: the piece, their places in it, and their places among `tiles`."""
-        firsts = torch.tensor(
-            [piece.first for piece in self.pieces] + [self.n_tiles], device=tiles.device
-        )
-        cuts = torch.searchsorted(tiles, firsts).tolist()
+        """The `tiles` (increasing) by piece: the piece, places in it, and places among `tiles`."""
+        firsts = [piece.first for piece in self.pieces] + [self.n_tiles]
+        cuts = torch.searchsorted(tiles, torch.tensor(firsts, device=tiles.device)).tolist()
         for piece, start, stop in zip(self.pieces, cuts[:-1], cuts[1:], strict=True):
             if stop > start:
                 yield piece, tiles[start:stop] - piece.first, slice(start, stop)
 
     def expand(self, values: Tensor, tiles: Tensor) -> Tensor:
         """[k] the values [len(tiles)] of each tile, repeated for each of its columns."""
-        return torch.cat(
-            [values[at].repeat_interleave(piece.width) for piece, _, at in self.split(tiles)]
-        )
+        split = self.split(tiles)
+        return torch.cat([values[at].repeat_interleave(piece.width) for piece, _, at in split])
 
     def take(self, vector: Tensor, tiles: Tensor) -> Tensor:
         """[k] the entries of the vector [d] in these tiles."""
-        return torch.cat(
-            [piece.of(vector)[local].flatten() for piece, local, _ in self.split(tiles)]
-        )
+        split = self.split(tiles)
+        return torch.cat([piece.of(vector)[local].flatten() for piece, local, _ in split])
 
     def put(self, vector: Tensor, tiles: Tensor, values: Tensor) -> None:
         """Write `values` [k] to these tiles of the vector [d]."""
@@ -151,3 +142,38 @@ class Tiling:
         """Set these tiles of the tensor [..., d] to zero."""
         for piece, local, _ in self.split(tiles):
             piece.of(tensor).index_fill_(-2, local, 0.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Chosen columns, with the probability of each to be chosen.
+
+    Attributes:
+        tiling: the tiles to choose from.
+        tiles: [t] numbers of the chosen tiles, increasing, on the CPU.
+        probabilities: [t] probability of each of these tiles to be chosen (float64, CPU).
+    """
+
+    tiling: Tiling
+    tiles: Tensor
+    probabilities: Tensor
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the block contains every column."""
+        return len(self.tiles) == self.tiling.n_tiles
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """[k] the chosen columns, increasing."""
+        return self.tiling.columns(self.tiles)
+
+    @cached_property
+    def column_probabilities(self) -> Tensor:
+        """[k] probability of each of these columns to be chosen."""
+        return self.tiling.expand(self.probabilities, self.tiles)
+
+    def __len__(self) -> int:
+        """The number of chosen columns, k."""
+        return self.tiling.n_columns(self.tiles)

@@ -1,4 +1,4 @@
-"""Which columns of the rows belong to which parameter of a model."""
+"""The columns of the rows that belong to each parameter of a model."""
 
 from holdfast.layout._layout import Layout
 

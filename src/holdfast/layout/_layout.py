@@ -11,9 +11,9 @@ from holdfast.geometry import DenseRows
 
 @final
 class Layout:
-    """Coordinates and parameters: where in a vector [d] each parameter stands.
+    """The coordinates of each parameter in a vector [d].
 
-    Parameters that need no gradient are left out; a parameter that a model uses in two places stands there once.
+    Parameters without `requires_grad` are left out; a shared parameter appears once.
 
     Args:
         parameters: a model, or its parameters with or without names.
@@ -51,52 +51,42 @@ class Layout:
         return f"Layout({len(self.names)} parameters, d={self.d})"
 
     def rows(self, tensors: TensorOrTensors) -> DenseRows:
-        """Rows that carry this layout: an [n, d] tensor, or one [n, *shape] tensor per parameter."""
-        if isinstance(tensors, Tensor):
-            if tensors.ndim != 2 or tensors.shape[1] != self.d:
-                raise failure(
-                    "rows",
-                    f"have shape [n, {self.d}], as the parameters have coordinates",
-                    tuple(tensors.shape),
-                )
-        else:
+        """Rows with this layout: an [n, d] tensor, or one [n, *shape] tensor per parameter."""
+        if not isinstance(tensors, Tensor):
             self._check_shapes("rows", [tensor.shape[1:] for tensor in check_rows(tensors)])
+        elif tensors.ndim != 2 or tensors.shape[1] != self.d:
+            requirement = f"have shape [n, {self.d}], one column per coordinate of the parameters"
+            raise failure("rows", requirement, tuple(tensors.shape))
         return DenseRows(tensors, layout=self)
 
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
-        """[d] one tensor per parameter, end to end."""
+        """[d] one tensor per parameter, concatenated."""
         if not all(isinstance(tensor, Tensor) for tensor in tensors):
-            raise failure(
-                "tensors",
-                "be tensors, one per parameter",
-                [type(tensor).__name__ for tensor in tensors],
-            )
+            kinds = [type(tensor).__name__ for tensor in tensors]
+            raise failure("tensors", "be tensors, one per parameter", kinds)
         self._check_shapes("tensors", [tensor.shape for tensor in tensors])
         return torch.cat([tensor.flatten() for tensor in tensors])
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """The vector [d] as views, one of each parameter's shape."""
+        """The vector [d] as views, one per parameter and in its shape."""
         check_vector("vector", vector, self.d)
-        return [
-            piece.view(shape)
-            for piece, shape in zip(torch.split(vector, list(self.sizes)), self.shapes, strict=True)
-        ]
+        pieces = torch.split(vector, list(self.sizes))
+        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     @torch.no_grad()
     def write_gradient(self, direction: Tensor) -> None:
-        """Add the direction [d] to every `.grad`, as a backward pass would; where there is none yet, write it."""
+        """Add the direction [d] to every `.grad`, as a backward pass does."""
         for parameter, piece in zip(self.parameters, self.split(direction), strict=True):
             if parameter.grad is None:
+                # A copy, because `.grad` is changed in place; empty_like keeps the memory format.
                 parameter.grad = torch.empty_like(parameter).copy_(piece)
             else:
                 parameter.grad += piece.to(parameter.grad)
 
     def _check_shapes(self, name: str, shapes: Sequence[torch.Size]) -> None:
         if list(shapes) != list(self.shapes):
-            wanted = [tuple(shape) for shape in self.shapes]
-            raise failure(
-                name, f"have the parameters' shapes {wanted}", [tuple(shape) for shape in shapes]
-            )
+            requirement = f"have the parameters' shapes {[tuple(shape) for shape in self.shapes]}"
+            raise failure(name, requirement, [tuple(shape) for shape in shapes])
 
 
 def _named(

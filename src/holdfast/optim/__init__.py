@@ -1,4 +1,4 @@
-"""Robust steps in the place of an optimizer's, and of a backward pass."""
+"""Robust steps as an optimizer and as a backward pass."""
 
 from holdfast.optim._robust_backward import robust_backward
 from holdfast.optim._robust_optimizer import RobustOptimizer

@@ -18,17 +18,19 @@ def robust_backward(
     aggregator: Aggregator,
     generator: torch.Generator | None = None,
 ) -> StepResult:
-    """Add the aggregate of the samples' gradients to `p.grad`, without ever forming the matrix of them.
+    """Add the aggregate of the samples' gradients to `p.grad`, without the matrix of them.
 
-    Stands in the place of `loss_fn(model(inputs), targets).backward()`, and is short for a step with that rule on the rows of
-    :class:`~holdfast.sources.LayerGrams`, which says what models it fits. In a loop, keep that source and a step instead: the source checks a model only
-    once. The result holds every sample's weight, and which were rejected.
+    Replaces `loss_fn(model(inputs), targets).backward()` by a step with that rule on the rows of
+    :class:`~holdfast.sources.LayerGrams`, which states the supported models. In a loop, keep such a
+    source and a step instead: the source then checks the model only once. The result holds the
+    weight of every sample, and which samples were rejected.
 
     Args:
         model: the model.
-        loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar or the losses of the samples.
-        inputs: of the model, with samples along the first dimension.
-        targets: of the loss, the same; None if the loss needs none.
+        loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar or the losses of the
+            samples.
+        inputs: inputs of the model, with samples along the first dimension.
+        targets: targets of the loss, with samples along the first dimension; None without targets.
         aggregator: any rule in Gram space, or a pipeline of such rules.
         generator: source of random numbers, for rules that need one.
 
@@ -44,6 +46,5 @@ def robust_backward(
     check_instance("aggregator", aggregator, Aggregator)
     if generator is None and "generator" in aggregator.needs:
         raise failure("generator", f"be given to {aggregator!r}", None)
-    return RobustStep(aggregator, generator=generator).backward(
-        LayerGrams(model, loss_fn)(inputs, targets)
-    )
+    rows = LayerGrams(model, loss_fn)(inputs, targets)
+    return RobustStep(aggregator, generator=generator).backward(rows)

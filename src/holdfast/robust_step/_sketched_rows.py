@@ -57,7 +57,7 @@ class SketchedRows(Rows):
         return points if self._kept.equal(torch.arange(points.n)) else points.keep(self._kept)
 
     @property
-    def points(self) -> DenseRows | None:
+    def streamable(self) -> DenseRows | None:
         return self._points if self.n >= MANY_ROWS else None
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
@@ -67,7 +67,7 @@ class SketchedRows(Rows):
         base = self._of(self._augmented.carried).mul_(self._augmented.scale)
         gram = self._gram([*(other - base for other in others), -base], row_weights)
         # Everything was seen from r, so the origin is -r; the point at zero, which comes last, has done its work.
-        return replace(gram, products=gram.products[:-1, :-1], uncentred=None)
+        return replace(gram, products=gram.products[:-1, :-1], uncentered=None)
 
     def _gram(self, others: Sequence[Tensor], row_weights: Tensor | None) -> Gram:
         """Inner products about r, with the sketches [k] of other vectors."""

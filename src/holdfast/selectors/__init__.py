@@ -1,4 +1,4 @@
-"""Which columns a step moves, and with what probability each of them was chosen."""
+"""Selectors: which columns a step moves, and the probability of each to be chosen."""
 
 from holdfast.geometry import Block
 from holdfast.registry import Registry

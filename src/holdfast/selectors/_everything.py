@@ -11,7 +11,7 @@ from holdfast.selectors._selector import Selector
 @final
 @dataclass(frozen=True, kw_only=True)
 class Everything(Selector):
-    """All columns, at every step: no block at all.
+    """All columns at each step.
 
     Example:
         >>> tiling = Everything().tiling((3, 2))
@@ -29,6 +29,5 @@ class Everything(Selector):
     def select(
         self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
     ) -> Block:
-        return Block(
-            tiling, torch.arange(tiling.n_tiles), torch.ones(tiling.n_tiles, dtype=torch.float64)
-        )
+        ones = torch.ones(tiling.n_tiles, dtype=torch.float64)
+        return Block(tiling, torch.arange(tiling.n_tiles), ones)

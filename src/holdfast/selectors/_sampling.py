@@ -1,20 +1,20 @@
-"""Sampling without replacement, of fixed size, with inclusion probabilities that are exactly the ones asked for."""
+"""Sampling without replacement, with a fixed size and exactly the given inclusion probabilities."""
 
 import torch
 from torch import Tensor
 
 CERTAIN = 1e-9
-"""A probability this near to one is one."""
+"""A probability this close to one counts as one."""
 
 NOTHING = 1e-250
-"""A score this much smaller than the largest is zero; its probability would be no normal number."""
+"""A score this much smaller than the largest counts as zero; its probability would be subnormal."""
 
 
 def inclusion_probabilities(scores: Tensor, k: int) -> Tensor:
-    """[m] probabilities min(1, c * score) that add up to k, for scores [m] that are not negative.
+    """[m] probabilities min(1, c * score) that add up to k, for nonnegative scores [m].
 
-    Fewer than k scores above zero: these are certain, and the others share what is left. If k scores are so large that all others together
-    have a chance below 1e-9, they have none.
+    If fewer than k scores are above zero, these are certain, and the others share the rest. If k
+    scores are so large that all others together have a probability below 1e-9, the others get 0.
     """
     largest = scores.max()
     if not bool(largest > 0):
@@ -25,6 +25,7 @@ def inclusion_probabilities(scores: Tensor, k: int) -> Tensor:
     n_live = int(live.sum())
     if n_live <= k:
         return torch.where(live, 1.0, (k - n_live) / max(1, len(scores) - n_live)).to(scores)
+    # Scores above the cap are certain; without them c grows, which may make more of them certain.
     certain = torch.zeros_like(live)
     while True:
         factor = (k - int(certain.sum())) / scores.where(~certain, 0.0).sum()
@@ -36,10 +37,12 @@ def inclusion_probabilities(scores: Tensor, k: int) -> Tensor:
 
 
 def draw(probabilities: Tensor, generator: torch.Generator) -> Tensor:
-    """Numbers of the units drawn, increasing: as many as the probabilities [m] add up to, each with its own probability.
+    """Draw units with these inclusion probabilities [m]; return their numbers, increasing.
 
-    Systematic sampling in random order: the uncertain units stand side by side as intervals of their probabilities' lengths, and a comb
-    of teeth at distance one, shifted at random, picks those it meets. None is longer than one, so none is picked twice.
+    The number of units is the sum of the probabilities. This is systematic sampling in random
+    order: the uncertain units are adjacent intervals with their probabilities as lengths, and a
+    comb with teeth at distance one, shifted at random, picks the intervals that it hits. No
+    interval is longer than one, so none is hit twice.
     """
     is_certain = probabilities >= 1.0 - CERTAIN
     uncertain = torch.nonzero(~is_certain)[:, 0]
@@ -49,9 +52,8 @@ def draw(probabilities: Tensor, generator: torch.Generator) -> Tensor:
         return certain
     order = uncertain[torch.randperm(len(uncertain), generator=generator)]
     ends = probabilities[order].cumsum(0)
-    ends *= n_left / ends[-1].item()  # what rounding has left of a whole number
-    teeth = torch.arange(n_left, dtype=torch.float64) + torch.rand(
-        (), dtype=torch.float64, generator=generator
-    )
+    ends *= n_left / ends[-1].item()  # rounding may have missed the whole number
+    shift = torch.rand((), dtype=torch.float64, generator=generator)
+    teeth = torch.arange(n_left, dtype=torch.float64) + shift
     picked = torch.searchsorted(ends, teeth, right=True).clamp(max=len(order) - 1)
     return torch.cat([certain, order[picked]]).sort().values

@@ -1,6 +1,7 @@
-"""What every selector is: a choice among the tiles of the columns."""
+"""The base of all selectors: a choice among the tiles of the columns."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -12,30 +13,30 @@ from holdfast.geometry import Block, Tiling
 Tile = int | Literal["parameter"] | None
 
 WIDEST = 64
-"""Columns of a tile that are gathered as fast as they can be read (`python -m benchmarks granularity`)."""
+"""Columns that are gathered at the speed of memory (`python -m benchmarks granularity`)."""
 
 ENOUGH_TILES = 1024
-"""A model of fewer columns than so many of the widest tiles gets narrower ones, so that there is always something to choose from."""
+"""Models with fewer columns than this many tiles of the largest width get narrower tiles."""
 
 
 class Selector(ABC):
     """Chooses the block of columns that a step moves.
 
-    Selectors are immutable, and draw from the generator they are handed. Columns are chosen by the tile: contiguous, within one
-    parameter, so that they can be gathered at the speed of memory.
+    Selectors are immutable, and draw only from the generator of the call. They choose columns by
+    tiles, contiguous and within one parameter, which can be gathered at the speed of memory.
     """
 
     name: ClassVar[str]
     """The short name, as in `"top-norm(fraction=0.1)"`."""
 
     reaches_every_column: ClassVar[bool]
-    """Whether every column that holds anything has a chance above zero: what a sketch of the rows needs."""
+    """Whether every nonzero column has a positive probability, as a sketch of the rows needs."""
 
     takes_everything: ClassVar[bool] = False
-    """Whether no choice is made, so that no scores are needed."""
+    """Whether all columns are chosen, so that no scores are needed."""
 
     capped: bool = True
-    """Whether rows longer than the median row count no more than that one in the scores."""
+    """Whether rows longer than the median row count as that one in the scores."""
 
     @abstractmethod
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
@@ -45,50 +46,54 @@ class Selector(ABC):
     def select(
         self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
     ) -> Block:
-        """The block.
+        """Choose the block.
 
         Args:
             tiling: the tiles to choose from.
-            scores: [n_tiles] squared norms of the tiles over all rows, up to a common factor (float64, CPU).
-            step: how many blocks were chosen before.
+            scores: [n_tiles] squared norms of the tiles over all rows, up to a common factor
+                (float64, CPU).
+            step: the number of blocks chosen before.
             generator: source of random numbers, on the CPU.
         """
 
 
+@dataclass(frozen=True, kw_only=True)
 class TileSelector(Selector):
-    """A selector that takes a share or a number of tiles.
+    """A selector that takes a fraction or a number of tiles.
 
-    The dataclass that implements it has the fields `fraction`, `count` (one of the two is given) and `tile`.
+    Args:
+        fraction: the share of tiles, in (0, 1].
+        count: the number of tiles; either this or `fraction` must be given.
+        tile: columns of a tile, or "parameter" for whole parameters. None means 64, or less in
+            models of less than 65,536 columns.
     """
 
-    fraction: float | None
-    count: int | None
-    tile: Tile
+    fraction: float | None = None
+    count: int | None = None
+    tile: Tile = None
+
+    one_of: ClassVar[tuple[str, ...]] = ("fraction", "count")
 
     def __post_init__(self) -> None:
-        check_one_of("fraction", self.fraction, "count", self.count)
+        check_one_of({"fraction": self.fraction, "count": self.count})
         if self.count is not None:
             check_count("count", self.count, at_least=1)
         if self.fraction is not None:
             check_fraction("fraction", self.fraction)
         check_flag("capped", self.capped)
-        if isinstance(self.tile, str):
-            if self.tile != "parameter":
-                raise failure(
-                    "tile", "be a number of columns, 'parameter' or None", repr(self.tile)
-                )
-        elif self.tile is not None:
-            check_count("tile", self.tile, at_least=1)
+        tile: object = self.tile
+        if isinstance(tile, str) and tile != "parameter":
+            raise failure("tile", "be a number of columns, 'parameter' or None", repr(tile))
+        if tile is not None and tile != "parameter":
+            check_count("tile", tile, at_least=1)
 
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
         if self.tile == "parameter":
             return Tiling(sections, None)
-        return Tiling(
-            sections, _usual_width(sum(sections)) if self.tile is None else int(self.tile)
-        )
+        return Tiling(sections, _usual_width(sum(sections)) if self.tile is None else self.tile)
 
     def n_chosen(self, n_tiles: int) -> int:
-        """How many of so many tiles are chosen: one at least."""
+        """The number of tiles chosen among `n_tiles`, at least one."""
         if self.count is not None:
             return min(self.count, n_tiles)
         assert self.fraction is not None

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry import Block, Tiling
-from holdfast.selectors._selector import Tile, TileSelector
+from holdfast.selectors._selector import TileSelector
 
 
 @final
@@ -13,27 +13,23 @@ from holdfast.selectors._selector import Tile, TileSelector
 class TopNorm(TileSelector):
     r"""The k tiles of largest norm over all rows: the Gauss-Southwell rule.
 
-    Deterministic, so an attacker knows beforehand which columns nobody will look at. Of equal norms, the first.
+    Deterministic, so an attacker can predict which columns are not chosen. Of equal norms it takes
+    the first.
 
     Args:
-        fraction: the share of tiles, in (0, 1].
-        count: their number, instead.
-        tile: columns of a tile; "parameter" for whole parameters; None for 64, and fewer in models of less than 65,536 columns.
-        capped: whether a row longer than the median row counts no more than that one.
+        fraction, count, tile: see :class:`TileSelector`.
+        capped: whether a row longer than the median row counts as that one.
 
-    Reference: Nutini et al., *Coordinate Descent Converges Faster with the Gauss-Southwell Rule Than Random Selection* (ICML 2015),
-    equation 3, over rows.
+    Reference: Nutini et al., *Coordinate Descent Converges Faster with the Gauss-Southwell Rule
+    Than Random Selection* (ICML 2015), equation 3, over rows.
 
     Example:
-        >>> selector = TopNorm(count=2, tile=1)
+        >>> selector, tiling = TopNorm(count=2, tile=1), Tiling((4,), 1)
         >>> scores = torch.tensor([3.0, 9.0, 1.0, 4.0], dtype=torch.float64)
-        >>> selector.select(selector.tiling((4,)), scores, step=0, generator=torch.Generator()).columns
+        >>> selector.select(tiling, scores, step=0, generator=torch.Generator()).columns
         tensor([1, 3])
     """
 
-    fraction: float | None = None
-    count: int | None = None
-    tile: Tile = None
     capped: bool = True
 
     name = "top-norm"

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry import Block, Tiling
-from holdfast.selectors._selector import Tile, TileSelector
+from holdfast.selectors._selector import TileSelector
 
 
 @final
@@ -13,23 +13,17 @@ from holdfast.selectors._selector import Tile, TileSelector
 class Uniform(TileSelector):
     r"""k tiles drawn without replacement, each with the same probability.
 
-    Contracts exactly as much as the bound of the paper's Lemma 1: :math:`E \|C_k(A) - A\|^2 = (1 - k/m) \|A\|^2` with m tiles in all.
-
-    Args:
-        fraction: the share of tiles, in (0, 1].
-        count: their number, instead.
-        tile: columns of a tile; "parameter" for whole parameters; None for 64, and fewer in models of less than 65,536 columns.
+    Contracts exactly as much as the bound of the paper's Lemma 1:
+    :math:`E \|C_k(A) - A\|^2 = (1 - k/m) \|A\|^2` with m tiles in all. See :class:`TileSelector`
+    for the arguments.
 
     Example:
-        >>> selector = Uniform(count=2, tile=1)
-        >>> block = selector.select(selector.tiling((8,)), torch.ones(8), step=0, generator=torch.Generator().manual_seed(0))
+        >>> selector, generator = Uniform(count=2, tile=1), torch.Generator().manual_seed(0)
+        >>> tiling = selector.tiling((8,))
+        >>> block = selector.select(tiling, torch.ones(8), step=0, generator=generator)
         >>> len(block), block.probabilities.tolist()
         (2, [0.25, 0.25])
     """
-
-    fraction: float | None = None
-    count: int | None = None
-    tile: Tile = None
 
     name = "uniform"
     reaches_every_column = True

@@ -19,24 +19,26 @@ from holdfast.sources._source import (
 
 @final
 class Accumulated:
-    """One row per ordinary `backward()`: for loops whose forward pass and loss are their own affair.
+    """One row per ordinary `backward()`, for loops with their own forward pass and loss.
 
-    Call it after each `backward()`. It moves what stands in `.grad` to the next row and clears `.grad`; every `n_rows` calls it hands the rows
-    over, and None in between. A row is the gradient as it came: for rows of mean losses do not divide the loss by the number of
-    accumulation steps, because a robust rule already returns something like the mean of the rows.
+    Call it after each `backward()`. It moves `.grad` to the next row and clears `.grad`; every
+    `n_rows` calls it returns the rows, otherwise None. Do not divide a mean loss by the number of
+    accumulation steps: a robust rule already returns an average of the rows.
 
-    Running statistics and other buffers begin the same for every row; what the rows make of them is combined by the coordinate median when
-    the rows are handed over. Checkpoint then, not in between: rows that are not complete are part of no state.
+    Every row starts with the same running statistics and other buffers; their values after the
+    rows are combined by the coordinate median when the rows are returned. Save checkpoints only
+    then: incomplete rows are not part of any state.
 
-    The rows stand in one buffer [n_rows, d], which the following calls overwrite.
+    The rows share one buffer [n_rows, d], which the following calls overwrite.
 
     Args:
-        model: the module whose gradients are collected; its parameters share one dtype and one device.
-        n_rows: how many backward passes make one step.
-        scaler: a gradient scaler, if the losses are scaled (`scaler.scale(loss).backward()`): the rows are scaled back.
+        model: any module whose parameters share one dtype and one device.
+        n_rows: number of backward passes per step.
+        scaler: a gradient scaler, if the losses are scaled (`scaler.scale(loss).backward()`): the
+            rows are unscaled.
 
     Attributes:
-        layout: which columns belong to which parameter.
+        layout: the columns of each parameter.
 
     Example:
         >>> model = nn.Linear(3, 1)
@@ -61,13 +63,12 @@ class Accumulated:
         self._scaler = check_scaler(scaler)
         self._rows: Tensor | None = None
         self._n_held = 0
-        self._buffers = Buffers(model)
-        self._has_begun = False
-        handle = model.register_forward_pre_hook(_Watch(self))
+        self._buffers: Buffers | None = None  # since the first forward pass of the step
+        handle = model.register_forward_pre_hook(_BeginHook(self))
         weakref.finalize(self, handle.remove)
 
     def __call__(self) -> DenseRows | None:
-        """Take the gradient of the last backward pass; the rows, if there are `n_rows` of them now."""
+        """Take the gradient of the last backward pass; returns the rows if they are complete."""
         check_same_parameters(self._model, self.layout)
         gradients = [parameter.grad for parameter in self.layout.parameters]
         if all(gradient is None for gradient in gradients):
@@ -77,10 +78,8 @@ class Accumulated:
         write_row(self.layout, gradients, row)
         if self._scaler is not None:
             row.mul_(1.0 / loss_scale(self._scaler, row))
-        if (
-            not self._has_begun
-        ):  # no forward pass in training mode was seen, so that no buffer was changed
-            self._begin()
+        if self._buffers is None:  # no forward pass in training mode: no buffer has changed
+            self._buffers = Buffers(self._model)
         self._buffers.end_row()
         for parameter in self.layout.parameters:
             parameter.grad = None
@@ -88,29 +87,26 @@ class Accumulated:
         if self._n_held:
             return None
         self._buffers.combine()
-        self._has_begun = False
+        self._buffers = None
         return self.layout.rows(self._rows)
 
-    def _begin(self) -> None:
-        self._buffers.begin()
-        self._has_begun = True
 
+class _BeginHook:
+    """Stores the buffers before the first forward pass of a step that may change them.
 
-class _Watch:
-    """Tells a source, as long as it lives, of the forward passes that may change buffers. Copies of a model have no source."""
+    It refers to its source weakly, so that the source can be deleted while the model lives; copies
+    and pickles of the model have no source.
+    """
 
     def __init__(self, source: Accumulated | None) -> None:
         self._source = None if source is None else weakref.ref(source)
 
     def __call__(self, model: nn.Module, _: Any) -> None:
         source = None if self._source is None else self._source()
-        if (
-            source is not None
-            and not source._has_begun
-            and model.training
-            and torch.is_grad_enabled()
-        ):
-            source._begin()
+        if source is None or source._buffers is not None:
+            return
+        if model.training and torch.is_grad_enabled():
+            source._buffers = Buffers(model)
 
-    def __reduce__(self) -> tuple[type["_Watch"], tuple[None]]:
-        return _Watch, (None,)
+    def __reduce__(self) -> tuple[type["_BeginHook"], tuple[None]]:
+        return _BeginHook, (None,)

@@ -5,10 +5,15 @@ from torch import Tensor, nn
 
 from holdfast.checks import check_count
 from holdfast.geometry import DenseRows
-from holdfast.sources._batch import batch_size, map_tensors, tensors_of
-from holdfast.sources._mixing import check_samples_apart
-from holdfast.sources._objective import LossFunction, Reduction
-from holdfast.sources._rehearsal import rehearsal
+from holdfast.sources._batch_loss import (
+    LossFunction,
+    Reduction,
+    batch_size,
+    check_independent_samples,
+    map_tensors,
+    tensors_of,
+)
+from holdfast.sources._buffers import without_side_effects
 from holdfast.sources._source import DenseSource, check_same_parameters, row_buffer
 
 
@@ -16,21 +21,25 @@ from holdfast.sources._source import DenseSource, check_same_parameters, row_buf
 class PerSample(DenseSource):
     r"""One row per sample of the batch, by `torch.func`.
 
-    Row i is the gradient of sample i's own loss, scaled so that the mean of all rows is what `loss_fn(model(inputs), targets).backward()` would have
-    written: :math:`\nabla \ell_i` with `reduction="mean"`, n times that with "sum". Then bad *samples* are what a robust rule survives. The loss
-    is called on batches of one sample, so what it normalises over a batch (class weights, ignored labels) it normalises over that sample.
+    Row i is the gradient of the loss of sample i, scaled so that the mean of all rows is the
+    gradient of `loss_fn(model(inputs), targets)`: :math:`\nabla \ell_i` with `reduction="mean"`, n
+    times that with "sum". Robust rules then tolerate a minority of bad *samples*. Whatever the loss
+    normalizes over a batch (class weights, ignored labels) it normalizes over that sample.
 
-    The rows [n, d] take the memory of n models. :class:`LayerGrams` gives rules in Gram space the same rows without the matrix.
-    BatchNorm in training mode mixes samples and is refused; a BatchNorm layer in evaluation mode is fine.
+    The rows [n, d] take the memory of n models. :class:`LayerGrams` gives Gram rules the same rows
+    without the matrix. BatchNorm in training mode mixes samples and is refused; in evaluation mode
+    it is accepted.
 
-    The rows stand in one buffer, which the next call overwrites.
+    The rows share one buffer, which the next call overwrites.
 
     Args:
-        model: a module that works under `torch.func.vmap`; its parameters share one dtype and one device.
-        loss_fn: called as `loss_fn(model(inputs), targets)`, returns a scalar.
-        reduction: "mean" or "sum", what the loss does over samples; by default what `loss_fn.reduction` says, else "mean".
-        budget: bytes that the passes may take beyond the rows: samples are treated in chunks of that size, but one at least.
-        scaler: a gradient scaler, with float16 autocast: the loss is scaled, the rows are scaled back.
+        model: a module that works under `torch.func.vmap`, with parameters of one dtype and device.
+        loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar.
+        reduction: "mean" or "sum", how the loss combines samples; by default `loss_fn.reduction`
+            if it exists, else "mean".
+        budget: bytes that the passes may take in addition to the rows; sets the number of samples
+            that are computed at a time, at least one.
+        scaler: a gradient scaler, for float16 autocast: the loss is scaled, the rows are unscaled.
 
     Example:
         >>> model = nn.Linear(3, 1)
@@ -56,26 +65,20 @@ class PerSample(DenseSource):
         self._known_bytes: dict[tuple[torch.Size, ...], int] = {}
 
     def __call__(self, inputs: Any, targets: Any = None) -> DenseRows:
-        check_samples_apart(self.model)
+        check_independent_samples(self.model)
         check_same_parameters(self.model, self.layout)
         n = batch_size((inputs, targets))
         self._rows = row_buffer(self._rows, n, self.layout)
         batch = map_tensors(lambda tensor: tensor.detach().unsqueeze(1), (inputs, targets))
-        return self._all_at_once(
-            batch, self._rows, chunk=min(n, max(1, self.budget // self._bytes_of_one(batch)))
-        )
+        chunk = min(n, max(1, self.budget // self._bytes_per_sample(batch)))
+        return self._all_at_once(batch, self._rows, chunk=chunk)
 
-    def _bytes_of_one(self, batch: Any) -> int:
-        """What the passes of one sample keep: its gradient twice, and what autograd saves of its forward pass."""
+    def _bytes_per_sample(self, batch: Any) -> int:
+        """The gradient of a sample twice, and the tensors that its forward pass saves."""
         one = map_tensors(lambda tensor: tensor[0], batch)
         key = tuple(tensor.shape for tensor in tensors_of(one))
-        if key not in self._known_bytes:
-            gradient = self.layout.d * self.layout.parameters[0].element_size()
-            self._known_bytes[key] = 2 * gradient + self._saved_bytes(one)
-        return self._known_bytes[key]
-
-    def _saved_bytes(self, sample: Any) -> int:
-        """Bytes that autograd saves of a forward pass."""
+        if key in self._known_bytes:
+            return self._known_bytes[key]
         saved: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -83,10 +86,11 @@ class PerSample(DenseSource):
             saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        with (
-            rehearsal(self.model),
-            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-        ):
-            self._objective.total(sample)
+        hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+        with without_side_effects(self.model), hooks:
+            self._objective.total(one)
         own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
-        return sum(size for pointer, size in saved.items() if pointer not in own)
+        gradient = self.layout.d * self.layout.parameters[0].element_size()
+        activations = sum(size for pointer, size in saved.items() if pointer not in own)
+        self._known_bytes[key] = 2 * gradient + activations
+        return self._known_bytes[key]

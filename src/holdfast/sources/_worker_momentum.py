@@ -11,18 +11,21 @@ from holdfast.geometry import DenseRows, working_dtype
 
 @final
 class WorkerMomentum:
-    r"""Rows with memory of their own past: :math:`m_i \leftarrow \beta m_i + (1 - \beta) g_i`, with :math:`m_i = g_i` at first.
+    r"""Momentum of each row: :math:`m_i \leftarrow \beta m_i + (1 - \beta) g_i`, first :math:`g_i`.
 
-    Attacks that hide inside the spread of honest rows lose their cover, because averaging over time shrinks that spread while a lie stays what
-    it is. Row i must come from the same worker or client at every step. With rows that are cut from a shuffled batch it means nothing.
+    Averaging over time shrinks the spread of honest rows but not a constant lie, so attacks that
+    hide inside that spread become visible. Row i must come from the same worker or client at every
+    step; for rows cut from a shuffled batch momentum has no meaning.
 
-    A row that is not finite leaves its momentum as it was, and is handed on as NaN, for the rule to reject. The result stands in the
-    momentum's own memory, which the next call overwrites; it takes as much memory as the rows.
+    A row that is not finite does not change its momentum, and is returned as NaN, so that the rule
+    rejects it. The result shares the memory of the state, which the next call overwrites; the state
+    takes as much memory as the rows.
 
     Args:
-        beta: how much of the past is kept, in [0, 1).
+        beta: weight of the past, in [0, 1).
 
-    Reference: Karimireddy et al., *Learning from History for Byzantine Robust Optimization* (ICML 2021), Algorithm 2.
+    Reference: Karimireddy et al., *Learning from History for Byzantine Robust Optimization* (ICML
+    2021), Algorithm 2.
 
     Example:
         >>> momentum = WorkerMomentum(beta=0.5)
@@ -45,17 +48,14 @@ class WorkerMomentum:
         """The momentum of every row, with the layout of the rows."""
         rows = rows if isinstance(rows, DenseRows) else DenseRows(rows)
         if self._state is not None and self._state.shape != (rows.n, rows.d):
-            raise failure(
-                "rows",
-                f"have the shape of the momentum, {tuple(self._state.shape)}",
-                (rows.n, rows.d),
-            )
+            requirement = f"have the shape of the momentum, {tuple(self._state.shape)}"
+            raise failure("rows", requirement, (rows.n, rows.d))
         finite = rows.finite().to(rows.device)
         dtype = working_dtype(rows.dtype)
         if self._state is None:
             self._state = torch.full((rows.n, rows.d), torch.nan, dtype=dtype, device=rows.device)
         state = self._state = self._state.to(rows.device, dtype)
-        begins = finite & state[:, 0].isnan()  # NaN stands for a momentum that has not begun
+        begins = finite & state[:, 0].isnan()  # NaN marks a row without momentum
         state[begins] = 0.0
         past = torch.where(finite, self.beta, 1.0).to(state)[:, None]
         share = torch.where(begins, 1.0, 1.0 - self.beta).where(finite, 0.0).to(state)[:, None]
@@ -63,9 +63,8 @@ class WorkerMomentum:
         for start, chunk in rows.chunks(WIDTH):
             own = state[:, start : start + chunk.shape[1]]
             fresh = chunk.to(own) if is_clean else chunk.to(own).where(finite[:, None], 0.0)
-            own.mul_(past).addcmul_(
-                fresh, share
-            )  # each term by itself: a difference of large entries could overflow
+            # Not own += share * (fresh - own): the difference of large entries could overflow.
+            own.mul_(past).addcmul_(fresh, share)
         if is_clean:
             return DenseRows(state, layout=rows.layout)
         shown = state.clone()
@@ -77,20 +76,13 @@ class WorkerMomentum:
         return {"momentum": None if self._state is None else self._state.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Restore the momentum from `state`."""
         if not isinstance(state, dict) or set(state) != {"momentum"}:
-            raise failure(
-                "state",
-                "be a mapping with the key momentum",
-                sorted(state) if isinstance(state, dict) else type(state).__name__,
-            )
+            got = sorted(state) if isinstance(state, dict) else type(state).__name__
+            raise failure("state", "be a mapping with the key momentum", got)
         momentum = state["momentum"]
-        if momentum is not None and (
-            not isinstance(momentum, Tensor)
-            or momentum.ndim != 2
-            or not momentum.is_floating_point()
-        ):
-            raise failure(
-                "state['momentum']", "be None or a floating tensor [n, d]", type(momentum).__name__
-            )
+        is_matrix = isinstance(momentum, Tensor) and momentum.ndim == 2
+        if momentum is not None and not (is_matrix and momentum.is_floating_point()):
+            requirement = "be None or a floating tensor [n, d]"
+            raise failure("state['momentum']", requirement, type(momentum).__name__)
         self._state = None if momentum is None else momentum.detach().clone()

@@ -43,7 +43,7 @@ class Adversaries:
     redrawn: bool = True
 
     def __post_init__(self) -> None:
-        check_one_of("bad_fraction", self.bad_fraction, "n_bad", self.n_bad)
+        check_one_of({"bad_fraction": self.bad_fraction, "n_bad": self.n_bad})
         if self.n_bad is not None:
             check_count("n_bad", self.n_bad)
         if self.bad_fraction is not None:
@@ -92,7 +92,7 @@ def rows_to_samples(mask: Tensor, n_samples: int) -> Tensor:
         got = (
             f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
         )
-        raise failure("mask", "be a bool tensor [n], one entry a row", got)
+        raise failure("mask", "be a bool tensor [n], one entry per row", got)
     check_count("n_samples", n_samples, at_least=1)
     if n_samples % len(mask):
         raise failure("n_samples", f"be a multiple of {len(mask)}, the number of rows", n_samples)

@@ -59,7 +59,7 @@ def n_steps_of(
     """How many steps `--steps` or `--epochs` mean."""
     if steps is None and epochs is None:
         return default
-    check_one_of("--steps", steps, "--epochs", epochs)
+    check_one_of({"--steps": steps, "--epochs": epochs})
     if steps is not None:
         return steps
     assert epochs is not None

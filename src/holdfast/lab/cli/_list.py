@@ -128,7 +128,7 @@ def _models() -> list[Entry]:
 
 def _data() -> list[Entry]:
     return [
-        (name, "", f"{one.title}, {one.n_train:,} + {one.n_test:,} images ({one.licence})")
+        (name, "", f"{one.title}, {one.n_train:,} + {one.n_test:,} images ({one.license})")
         for name, one in data_sets.items()
     ]
 

@@ -1,4 +1,7 @@
-"""Per-sample gradients of single layers, without a matrix of them: short forms for known layers, and a way for all others."""
+"""Per-sample gradients of single layers, without the matrix of them.
+
+Known layers have short forms; any other module is run again.
+"""
 
 from holdfast.sources.layers._known import gradients_of, is_known
 from holdfast.sources.layers._layer_gradients import LayerGradients

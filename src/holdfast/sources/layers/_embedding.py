@@ -19,11 +19,11 @@ from holdfast.sources.layers._layer_gradients import (
 @final
 @dataclass(frozen=True, eq=False)
 class EmbeddingWeight(LayerGradients):
-    """The table of an embedding: a sample's gradient is zero but for the entries it looked up.
+    """The table of an embedding: a sample's gradient is zero except at the entries it looked up.
 
     Attributes:
-        indices: [n, T] which entries each sample looked up.
-        gradients: [n, T, e] gradients with respect to what it found there.
+        indices: [n, T] the entries that each sample looked up.
+        gradients: [n, T, e] gradients with respect to these entries.
     """
 
     parameters: tuple[Tensor]
@@ -46,13 +46,13 @@ class EmbeddingWeight(LayerGradients):
         return torch.stack([squares(table) for table in self._tables()]).sum(0)
 
     def _tables(self) -> Iterator[Tensor]:
-        """[n, ...] for each sample its gradient of all entries that any sample looked up, a few columns of the table at a time."""
+        """[n, ...] each sample's gradient of the used entries, a few columns at a time."""
         n, _, width = self.gradients.shape
         used, places = torch.unique(self.indices, return_inverse=True)
         rows = torch.arange(n, device=places.device)[:, None] * len(used) + places
-        for columns in torch.split(
-            self.gradients, max(1, min(width, LIMIT // (n * len(used)))), dim=2
-        ):
+        chunk = max(1, min(width, LIMIT // (n * len(used))))
+        for columns in torch.split(self.gradients, chunk, dim=2):
+            # A sample may look up an entry several times, so gradients are added, not written.
             table = columns.new_zeros(n * len(used), columns.shape[2])
             yield table.index_add_(0, rows.flatten(), columns.flatten(0, 1)).view(n, -1)
 
@@ -61,11 +61,8 @@ class EmbeddingWeight(LayerGradients):
 
     def combine(self, weights: Tensor) -> list[Tensor]:
         total = self.gradients.new_zeros(self.parameters[0].shape)
-        return [
-            total.index_add_(
-                0, self.indices.flatten(), weighted(self.gradients, weights).flatten(0, 1)
-            )
-        ]
+        gradients = weighted(self.gradients, weights).flatten(0, 1)
+        return [total.index_add_(0, self.indices.flatten(), gradients)]
 
     def magnitudes(self) -> Tensor:
         return largest(self.gradients) * self.gradients.shape[1]

@@ -1,77 +1,100 @@
-"""From one call of a module to the gradients of its parameters."""
+"""Layers with short forms: from one call of a layer to the gradients of its parameters."""
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.module import _global_forward_hooks
 
 from holdfast.sources.layers._convolution import ConvolutionWeight
 from holdfast.sources.layers._embedding import EmbeddingWeight
-from holdfast.sources.layers._explicit import Explicit
-from holdfast.sources.layers._layer_gradients import LayerGradients
+from holdfast.sources.layers._layer_gradients import Explicit, LayerGradients
 from holdfast.sources.layers._linear import LinearWeight
-from holdfast.sources.layers._normalisation import NORMALISATIONS, affine_gradients
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-KNOWN = (nn.Linear, *CONVOLUTIONS, nn.Embedding, *NORMALISATIONS)
+NORMALIZATIONS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _InstanceNorm, _BatchNorm)
+KNOWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding, *NORMALIZATIONS)
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether the module is a layer with short forms: it computes what torch's layer of its kind computes, and nothing else."""
-    is_own = (
-        "forward" in vars(module)
-        or module._forward_hooks
-        or module._forward_pre_hooks
-        or _global_forward_hooks
-    )
-    if (
-        is_own
-        or not set(module._parameters) <= {"weight", "bias"}
-        or getattr(module, "scale_grad_by_freq", False)
-    ):
+    """Whether the module computes exactly what torch's own layer of its kind computes."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or _global_forward_hooks
+    if hooks or "forward" in vars(module) or getattr(module, "scale_grad_by_freq", False):
         return False
-    torchs = next(
-        (kind for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.modules.")),
-        nn.Module,
+    if not set(module._parameters) <= {"weight", "bias"}:  # pruned, or with weight norm
+        return False
+    # A subclass is known if it inherits the forward pass of the nearest class of torch.
+    kinds = (
+        kind for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.modules.")
     )
-    return issubclass(torchs, KNOWN) and type(module).forward is torchs.forward
+    original = next(kinds, nn.Module)
+    return issubclass(original, KNOWN) and type(module).forward is original.forward
 
 
 def gradients_of(module: nn.Module, inputs: Tensor, gradients: Tensor) -> list[LayerGradients]:
-    """The gradients of a known layer's trainable parameters, from what entered it and the gradients with respect to what left it."""
-    if isinstance(module, NORMALISATIONS):
-        return affine_gradients(module, inputs, gradients)
-    weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
+    """Gradients of a known layer's parameters, from its inputs and output gradients [n, ...]."""
     found: list[LayerGradients] = []
-    if weight is not None and weight.requires_grad and weight.numel():
-        found.append(_of_weight(module, weight, inputs, gradients))
-    if bias is not None and bias.requires_grad and bias.numel():
-        channel = 1 if isinstance(module, _ConvNd) else gradients.ndim - 1
-        positions = [dimension for dimension in range(1, gradients.ndim) if dimension != channel]
-        found.append(Explicit((bias,), gradients.sum(positions) if positions else gradients))
+    for name in ("weight", "bias"):
+        parameter = module._parameters.get(name)
+        if parameter is None or not parameter.requires_grad or not parameter.numel():
+            continue
+        if name == "weight" and not isinstance(module, NORMALIZATIONS):
+            found.append(_of_weight(module, parameter, inputs, gradients))
+            continue
+        # The outputs are `weight * normalized + bias`, at every position that shares them.
+        rows = (
+            gradients if name == "bias" else gradients * _normalized(module, inputs).to(gradients)
+        )
+        shared = _shared_dimensions(module, gradients.ndim)
+        found.append(Explicit((parameter,), rows.sum(shared) if shared else rows))
     return found
+
+
+def _shared_dimensions(module: nn.Module, ndim: int) -> list[int]:
+    """Dimensions of the outputs, without the samples, along which a bias or scale is repeated."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return list(range(1, ndim - len(module.normalized_shape)))
+    if isinstance(module, nn.Linear):
+        return list(range(1, ndim - 1))
+    return list(range(2, ndim))  # all but the channels
 
 
 def _of_weight(
     module: nn.Module, weight: Tensor, inputs: Tensor, gradients: Tensor
 ) -> LayerGradients:
-    if isinstance(module, nn.Linear):
-        n = len(inputs)
-        return LinearWeight(
-            (weight,),
-            inputs.reshape(n, -1, inputs.shape[-1]),
-            gradients.reshape(n, -1, gradients.shape[-1]),
+    if isinstance(module, _ConvNd):
+        padding = tuple(module._reversed_padding_repeated_twice)
+        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+        stride, dilation = tuple(module.stride), tuple(module.dilation)
+        return ConvolutionWeight(
+            (weight,), inputs, gradients, stride, dilation, module.groups, padding, mode
         )
-    if isinstance(module, nn.Embedding):
-        n = len(inputs)
-        flat = gradients.reshape(n, -1, gradients.shape[-1])
-        indices = inputs.reshape(n, -1)
-        if module.padding_idx is not None:
-            flat = flat.masked_fill((indices == module.padding_idx)[..., None], 0.0)
-        return EmbeddingWeight((weight,), indices, flat)
-    assert isinstance(module, _ConvNd)
-    padding = tuple(module._reversed_padding_repeated_twice)
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    stride, dilation = tuple(module.stride), tuple(module.dilation)
-    return ConvolutionWeight(
-        (weight,), inputs, gradients, stride, dilation, module.groups, padding, mode
-    )
+    n = len(inputs)
+    flat = gradients.reshape(n, -1, gradients.shape[-1])
+    if isinstance(module, nn.Linear):
+        return LinearWeight((weight,), inputs.reshape(n, -1, inputs.shape[-1]), flat)
+    assert isinstance(module, nn.Embedding)
+    indices = inputs.reshape(n, -1)
+    if module.padding_idx is not None:  # the padding entry has no gradient
+        flat = flat.masked_fill((indices == module.padding_idx)[..., None], 0.0)
+    return EmbeddingWeight((weight,), indices, flat)
+
+
+@torch.no_grad()
+def _normalized(module: nn.Module, inputs: Tensor) -> Tensor:
+    """The outputs of a normalization layer without scale and shift."""
+    if isinstance(module, nn.LayerNorm):
+        return functional.layer_norm(inputs, module.normalized_shape, None, None, module.eps)
+    if isinstance(module, nn.RMSNorm):
+        return functional.rms_norm(inputs, module.normalized_shape, None, module.eps)
+    if isinstance(module, nn.GroupNorm):
+        return functional.group_norm(inputs, module.num_groups, None, None, module.eps)
+    assert isinstance(module, (_InstanceNorm, _BatchNorm))
+    if isinstance(module, _InstanceNorm) and (module.training or module.running_mean is None):
+        return functional.instance_norm(inputs, eps=module.eps)
+    assert module.running_mean is not None
+    assert module.running_var is not None
+    shape = (-1, *[1] * (inputs.ndim - 2))
+    deviation = (module.running_var.view(shape) + module.eps).rsqrt()
+    return (inputs - module.running_mean.view(shape)) * deviation

@@ -1,22 +1,28 @@
-"""Per-sample gradients of parameters, known through what flowed through their layer."""
+"""Per-sample gradients of parameters: the interface, its plain form, and sums over samples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
 
 import torch
 from torch import Tensor
 
+from holdfast.geometry import products_between
+
+# Entries of the largest intermediate matrix: large enough for fast products, small enough to stay
+# near the cache (16 MB in float32).
 LIMIT = 2**22
-"""Entries of the largest intermediate matrix: big enough for fast products, small enough to stay near the cache (16 MB in float32)."""
 
 
 class LayerGradients(ABC):
-    """For n samples, the gradients of a few parameters, without the matrix [n, number of parameters].
+    """The gradients of a few parameters for n samples, without a matrix [n, size of parameters].
 
-    Implementations keep what entered the layer and the gradients of the losses with respect to what left it.
+    Implementations keep the inputs of the layer and the gradients of the losses with respect to its
+    outputs.
 
     Attributes:
-        parameters: the parameters, in the order of all lists here.
+        parameters: the parameters, in the order of all lists of this class.
     """
 
     parameters: tuple[Tensor, ...]
@@ -31,15 +37,18 @@ class LayerGradients(ABC):
 
     @abstractmethod
     def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
-        """[n] inner products with one vector, given as one tensor of each parameter's shape."""
+        """[n] inner products with one vector, given as one tensor per parameter."""
 
     @abstractmethod
     def combine(self, weights: Tensor) -> list[Tensor]:
-        """The sum of `weights[i]` times the gradients of sample i, one tensor of each parameter's shape."""
+        """The sum over i of `weights[i]` times the gradients of sample i, one per parameter."""
 
     @abstractmethod
     def magnitudes(self) -> Tensor:
-        """[n] at least the largest entry of each sample's gradients; not finite if, and only if, an entry may not be (float64)."""
+        """[n] upper bounds on the entries of each sample's gradients, in float64.
+
+        A bound is not finite if and only if an entry may not be.
+        """
 
     @abstractmethod
     def keep(self, indices: Tensor) -> "LayerGradients":
@@ -47,16 +56,52 @@ class LayerGradients(ABC):
 
     @abstractmethod
     def widened(self, scale: float) -> "LayerGradients":
-        """The same in float64, multiplied by `scale`."""
+        """The same gradients in float64, multiplied by `scale`."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Explicit(LayerGradients):
+    """A parameter so small that its gradient is stored for every sample, such as a bias.
+
+    Attributes:
+        rows: [n, ...] the gradients.
+    """
+
+    parameters: tuple[Tensor]
+    rows: Tensor
+
+    def products(self) -> Tensor:
+        flat = self.rows.reshape(len(self.rows), -1)
+        return products_between(flat, flat)
+
+    def squared_norms(self) -> Tensor:
+        return squares(self.rows)
+
+    def products_with(self, vectors: Sequence[Tensor]) -> Tensor:
+        flat = self.rows.reshape(len(self.rows), -1)
+        return (flat @ vectors[0].to(flat).reshape(-1)).double()
+
+    def combine(self, weights: Tensor) -> list[Tensor]:
+        return [torch.tensordot(weights.to(self.rows), self.rows, dims=1)]
+
+    def magnitudes(self) -> Tensor:
+        return largest(self.rows)
+
+    def keep(self, indices: Tensor) -> "Explicit":
+        return replace(self, rows=self.rows[indices])
+
+    def widened(self, scale: float) -> "Explicit":
+        return replace(self, rows=self.rows.double() * scale)
 
 
 def largest(tensor: Tensor) -> Tensor:
-    """[n] the largest magnitude in each tensor [...] of `tensor` [n, ...], as float64; NaN stays NaN."""
+    """[n] the largest magnitude in each part of `tensor` [n, ...], in float64; NaN stays NaN."""
     return tensor.detach().reshape(len(tensor), -1).abs().amax(1).double()
 
 
 def weighted(tensor: Tensor, weights: Tensor) -> Tensor:
-    """The tensor [n, ...] with its i-th part multiplied by `weights[i]`."""
+    """The tensor [n, ...] with part i multiplied by `weights[i]`."""
     return tensor * weights.to(tensor).reshape(-1, *[1] * (tensor.ndim - 1))
 
 
@@ -67,5 +112,5 @@ def squares(tensor: Tensor) -> Tensor:
 
 
 def dots(left: Tensor, right: Tensor) -> Tensor:
-    """[n] inner products of corresponding parts of two tensors [n, ...], summed wide."""
+    """[n] inner products of corresponding parts of two tensors [n, ...], summed in float64."""
     return (left * right).reshape(len(left), -1).sum(1, dtype=torch.float64)

@@ -1,11 +1,23 @@
-from collections.abc import Iterator, Sequence
+r"""Weights of linear layers, and sums of outer products, which convolutions share.
+
+With T positions per sample (one for a plain linear layer) the gradient of sample i is the sum
+:math:`\sum_t \delta_{it} u_{it}^T` over its output gradients [o] and its input patches [p].
+Inner products between samples have two forms; the sizes decide which is cheaper:
+
+- pairwise: products between all pairs of positions, without any gradient;
+- explicit: the samples' gradients, a chunk of columns at a time.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from holdfast.geometry import products_between
 from holdfast.sources.layers._layer_gradients import (
     LIMIT,
     LayerGradients,
@@ -14,22 +26,21 @@ from holdfast.sources.layers._layer_gradients import (
     squares,
     weighted,
 )
-from holdfast.sources.layers._outer import (
-    explicit_norms,
-    explicit_products,
-    pairwise_products,
-    pays_pairwise,
-)
+
+# Rows of one product: few enough to skip most of one side of the diagonal, many enough for speed.
+BLOCK = 64
+# Output gradients [n, ..., o, T] and patches [n, ..., T, c], for c columns of the gradients.
+Chunks = Iterable[tuple[Tensor, Tensor]]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LinearWeight(LayerGradients):
-    r"""The weight [o, p] of a linear layer: sample i has the gradient :math:`\sum_t \delta_{it} u_{it}^T`.
+    r"""The weight [o, p] of a linear layer.
 
     Attributes:
-        inputs: [n, T, p] what entered the layer.
-        gradients: [n, T, o] gradients with respect to what left it.
+        inputs: [n, T, p] the inputs of the layer.
+        gradients: [n, T, o] gradients with respect to its outputs.
     """
 
     parameters: tuple[Tensor]
@@ -66,3 +77,52 @@ class LinearWeight(LayerGradients):
 
     def widened(self, scale: float) -> "LinearWeight":
         return replace(self, inputs=self.inputs.double(), gradients=self.gradients.double() * scale)
+
+
+def pays_pairwise(n: int, n_positions: int, n_outputs: int, n_inputs: int) -> bool:
+    """Whether the pairwise form costs less than the explicit one."""
+    # An entry costs its two inner products, and about 20 of their terms to multiply and sum it.
+    pairs = (n * n_positions) ** 2 * (n_inputs + n_outputs + 20)
+    return pairs <= n * (n + n_positions) * n_outputs * n_inputs
+
+
+def pairwise_products(patches: Tensor, gradients: Tensor) -> Tensor:
+    r"""[n, n] inner products from patches [n, T, p] and gradients [n, T, o].
+
+    .. math:: \sum_{t, s} \langle u_{it}, u_{js} \rangle \langle \delta_{it}, \delta_{js} \rangle
+    """
+    n, n_positions = patches.shape[:2]
+    if n_positions == 1:
+        u, delta = patches[:, 0], gradients[:, 0]
+        return products_between(u, u) * products_between(delta, delta)
+    u, delta = patches.flatten(0, 1), gradients.flatten(0, 1)
+    chunk = max(1, LIMIT // (n_positions * n_positions * n))
+    blocks = []
+    for at in range(0, n, chunk):
+        rows = slice(at * n_positions, (at + chunk) * n_positions)
+        products = (u[rows] @ u.T).mul_(delta[rows] @ delta.T)
+        pairs = products.view(-1, n_positions, n, n_positions)
+        blocks.append(pairs.sum((1, 3), dtype=torch.float64))
+    return torch.cat(blocks)
+
+
+def explicit_products(chunks: Chunks) -> Tensor:
+    """[n, n] inner products of the samples' gradients."""
+    found = (_symmetric_products(torch.matmul(*chunk).flatten(1)) for chunk in chunks)
+    return reduce(torch.add, found)
+
+
+def explicit_norms(chunks: Chunks) -> Tensor:
+    """[n] squared norms of the samples' gradients."""
+    return reduce(torch.add, (squares(torch.matmul(*chunk)) for chunk in chunks))
+
+
+def _symmetric_products(rows: Tensor) -> Tensor:
+    """[n, n] inner products of the rows [n, c], computed on one side of the diagonal only."""
+    n = len(rows)
+    products = torch.empty(n, n, dtype=torch.float64, device=rows.device)
+    for at in range(0, n, BLOCK):
+        found = products_between(rows[at : at + BLOCK], rows[at:])
+        products[at : at + BLOCK, at:] = found
+        products[at:, at : at + BLOCK] = found.T
+    return products
