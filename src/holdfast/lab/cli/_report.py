@@ -59,22 +59,23 @@ def report(
     The page works offline. What cannot be read is named and left out; the rest of the report is still made.
     """
     # Not for every command: it takes a second, and more the first time.
+    from holdfast.lab.paper.drawing import sections
     from holdfast.lab.report import collect, write_compact, write_report
 
     found = collect(runs or [Path("runs")])
     readings = _notes(notes)
     if compact is not None:
         write_compact(found, compact)
-    page = write_report(
-        found, output, formats=tuple(one.value for one in formats or FigureFormat), notes=readings
-    )
-    names = {study.name for study in found.studies}
+    drawn, undrawn = sections(found, readings)
+    names = [one.value for one in formats or FigureFormat]
+    page = write_report(found, output, formats=names, sections=drawn, problems=undrawn)
+    studies = {study.name for study in found.studies}
     strange = [
         f"{name}.md in {notes} belongs to no study of this report."
         for name in readings
-        if name not in names
+        if name not in studies
     ]
-    for problem in (*found.problems, *strange):
+    for problem in (*found.problems, *undrawn, *strange):
         error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
     if not quiet:
         typer.echo(f"{found.overview} The page: {page}")

@@ -1,7 +1,6 @@
-"""The paper's experiments."""
+"""The paper's experiments; :mod:`holdfast.lab.paper.drawing` shows their results."""
 
 from holdfast.lab.paper._plan import Plan, Recipe, Size, Variant
-from holdfast.lab.paper._recipes import recipes
-from holdfast.lab.paper._study import study_of
+from holdfast.lab.paper._recipes import recipes, study_of
 
 __all__ = ["Plan", "Recipe", "Size", "Variant", "recipes", "study_of"]

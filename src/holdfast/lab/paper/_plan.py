@@ -1,4 +1,4 @@
-"""What a recipe returns."""
+"""Plans and recipes of experiments."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import Literal, final
 
 from holdfast.lab.config import Config
 from holdfast.lab.paper.measurements import Measurement
-from holdfast.lab.records.views import View
+from holdfast.lab.records import Labels
 
 Variant = Literal["paper", "published"]
-"""Of an experiment: as the paper's text says, or as the runs published with it were."""
+"""Variant of an experiment: as in the paper's text, or as in the runs published with it."""
 
 Size = Literal["smoke", "quick", "full"]
-"""Of an experiment: about a minute to see that all works, some hours, or what the paper did."""
+"""Size of an experiment: a test of about a minute, some hours, or as in the paper."""
 
 Seeds = Sequence[int]
 
@@ -20,38 +20,51 @@ Seeds = Sequence[int]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """An experiment that can be made.
+    """The runs and measurements of an experiment, each with its labels in the study.
 
     Args:
-        title: for people.
-        about: the setting, in a sentence or two, with the number of steps.
-        configs: the runs, in the order in which they are wanted.
-        measurements: what is found without training.
-        views: how the results are shown.
+        title: heading in a report.
+        about: the setting with the number of steps, in a sentence or two.
+        note: what a reader of the results must know; may be empty.
+        runs: runs in the order in which they are made; lines and columns of a report follow the
+            order in which their labels appear.
+        measured: measurements, which need no training.
+        paper: labels and values of the paper's figures.
     """
 
     title: str
     about: str
-    configs: tuple[Config, ...] = ()
-    measurements: tuple[Measurement, ...] = ()
-    views: tuple[View, ...] = ()
+    note: str = ""
+    runs: tuple[tuple[Config, Labels], ...] = ()
+    measured: tuple[tuple[Measurement, Labels], ...] = ()
+    paper: tuple[Labels, ...] = ()
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """The configurations of the runs."""
+        return tuple(config for config, _ in self.runs)
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The measurements without labels."""
+        return tuple(measurement for measurement, _ in self.measured)
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Recipe:
     """One of the paper's tables or figures.
 
     Args:
-        name: on the command line.
+        name: name on the command line.
         title: what it shows.
-        variants: the forms it has.
-        n_seeds: how many seeds each size has, unless others are asked for.
-        plan: makes the plan.
+        plan: returns the plan.
+        n_seeds: default number of seeds for each size.
+        variants: the variants that it has.
     """
 
     name: str
     title: str
-    variants: tuple[Variant, ...] = ("paper", "published")
-    n_seeds: dict[Size, int]
     plan: Callable[[Variant, Size, Seeds], Plan]
+    n_seeds: dict[Size, int]
+    variants: tuple[Variant, ...] = ("paper", "published")

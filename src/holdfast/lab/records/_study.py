@@ -16,8 +16,8 @@ STUDY_FORMAT: Final = "holdfast study"
 STUDY_VERSION: Final = 1
 STUDY_SUFFIX: Final = ".study.json"
 
-Labels = Mapping[str, str | float | None]
-"""Names and values that place a run, a measurement or a figure of the paper within its study."""
+Labels = Mapping[str, Any]
+"""Texts, numbers or None that place a run, a measurement or a figure of the paper in its study."""
 
 
 @final
@@ -53,21 +53,6 @@ class Study:
     measurements: Mapping[str, Labels]
     paper: tuple[Labels, ...] = ()
 
-    def __post_init__(self) -> None:
-        for name in ("name", "recipe", "variant", "size", "title", "about", "note"):
-            _check(name, "be a text", getattr(self, name), str)
-        _check("place", "be a number", self.place, int | float)
-        _check("command", "be a list of texts", self.command, tuple)
-        for word in self.command:
-            _check("command", "be a list of texts", word, str)
-        _check("paper", "be a list", self.paper, tuple)
-        for name in ("runs", "measurements"):
-            _check(name, "map hashes to labels", getattr(self, name), Mapping)
-        for labels in (*self.runs.values(), *self.measurements.values(), *self.paper):
-            _check("labels", "be a mapping", labels, Mapping)
-            for value in labels.values():
-                _check("labels", "be texts or numbers", value, str | int | float | None)
-
     @property
     def references(self) -> frozenset[str]:
         """The hashes of all runs and measurements."""
@@ -90,10 +75,27 @@ class Study:
         known = [entry.name for entry in fields(Study)]
         if set(content) != set(known):
             raise failure("study", f"have {', '.join(known)}", ", ".join(content))
-        for name in ("command", "paper"):
-            _check(name, "be a list", content[name], list | tuple)
-            content[name] = tuple(content[name])
-        return Study(**content)
+        for name, (kind, requirement) in _FORMS.items():
+            _check(name, requirement, content[name], kind)
+        for word in content["command"]:
+            _check("command", "be a list of texts", word, str)
+        labeled = (content["runs"], content["measurements"])
+        for labels in (*content["paper"], *(own for some in labeled for own in some.values())):
+            _check("labels", "be a mapping", labels, dict)
+            for value in labels.values():
+                _check("labels", "be texts or numbers", value, str | int | float | None)
+        lists = {name: tuple(content[name]) for name in ("command", "paper")}
+        return Study(**content | lists)
+
+
+_FORMS: Final[dict[str, tuple[Any, str]]] = {
+    **dict.fromkeys(
+        ("name", "recipe", "variant", "size", "title", "about", "note"), (str, "be a text")
+    ),
+    **dict.fromkeys(("command", "paper"), (list | tuple, "be a list")),
+    **dict.fromkeys(("runs", "measurements"), (dict, "map hashes to labels")),
+    "place": (int | float, "be a number"),
+}
 
 
 def _check(name: str, requirement: str, value: object, kind: Any) -> None:

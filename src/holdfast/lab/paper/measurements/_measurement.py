@@ -1,15 +1,15 @@
-"""What is found without training."""
+"""The base class of measurements."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 
 class Measurement(ABC):
-    """Something to measure, described by its fields; `measure` does it."""
+    """A result that needs no training, described by its fields."""
 
     name: ClassVar[str]
-    """The short name, which is part of its file's."""
+    """Short name, which begins the names of its files."""
 
     @abstractmethod
     def measure(self) -> dict[str, Any]:
-        """What was found, as plain values."""
+        """Measure, and return the result as plain values."""

@@ -1,8 +1,9 @@
 """Inputs of the drawing functions: tables and figures that name runs and measurements by hash."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 Metric = Literal[
     "accuracy", "test_loss", "attack_success", "loss", "residual", "memory_norm", "bad_weight"
@@ -27,15 +28,17 @@ class View:
         note: what a reader must know to read it; may be empty.
     """
 
-    kind: ClassVar[str]
-    """Part of the names of its files."""
-
     title: str
     note: str = ""
 
+    @property
+    def kind(self) -> str:
+        """The name of its class as it begins the names of files, such as `row-weights`."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
+
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PaperCell:
     """A percentage of the paper with its interval's half-width; `mean` None is an empty cell."""
 
@@ -66,8 +69,6 @@ class TableRow:
 class AccuracyTable(View):
     """Final test accuracies beside the paper's: a line per threat, a column per method."""
 
-    kind = "accuracy-table"
-
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
 
@@ -76,8 +77,6 @@ class AccuracyTable(View):
 @dataclass(frozen=True, kw_only=True)
 class Curves(View):
     """A metric over time: by the title of each panel, its lines."""
-
-    kind = "curves"
 
     x: Literal["step", "seconds"]
     y: Metric
@@ -96,8 +95,6 @@ class Points(View):
         panels: title of each panel to its lines, label of each line to its points, `x` to runs.
     """
 
-    kind = "points"
-
     x_label: str
     x_scale: Scale = "linear"
     y: Metric
@@ -105,7 +102,7 @@ class Points(View):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class MeasuredValue:
     """A value of a measurement's result; `errors.mean` is `mean` in the mapping `errors`."""
 
@@ -131,8 +128,6 @@ class MeasuredPanel:
 class Measured(View):
     """Measured values over a varied quantity; on two logarithmic axes, exponents are fitted."""
 
-    kind = "measured"
-
     panels: tuple[MeasuredPanel, ...]
 
 
@@ -140,8 +135,6 @@ class Measured(View):
 @dataclass(frozen=True, kw_only=True)
 class ValueTable(View):
     """Measured values and texts: by the label of each line, its cells."""
-
-    kind = "value-table"
 
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[MeasuredValue | str, ...]]
@@ -157,8 +150,6 @@ class Scatter(View):
             points) and `estimates` (label to point).
     """
 
-    kind = "scatter"
-
     panels: Mapping[str, str]
 
 
@@ -172,8 +163,6 @@ class Pictures(View):
             (PNG in base64).
     """
 
-    kind = "pictures"
-
     measurement: str
 
 
@@ -182,8 +171,6 @@ class Pictures(View):
 class RowWeights(View):
     """Weights of rows over time, with the bad rows marked: title of each panel to its run."""
 
-    kind = "row-weights"
-
     panels: Mapping[str, str]
 
 
@@ -191,7 +178,5 @@ class RowWeights(View):
 @dataclass(frozen=True, kw_only=True)
 class TimeSplit(View):
     """The parts of the time per step, one bar per line."""
-
-    kind = "time-split"
 
     lines: Lines
