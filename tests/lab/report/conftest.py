@@ -1,4 +1,4 @@
-"""One report for many tests, and a browser to look at it."""
+"""One report for many tests, and a browser that opens it."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from holdfast.lab.report import write_report
-from tests.lab.report.samples import everything, sections
+from holdfast.lab.report import collect, write_report
+from tests.lab.report.samples import sections, write_everything
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -21,17 +21,26 @@ ARGUMENTS = [
 ]
 
 
+NOTE = "GmD **stays** where `mean` goes.\n\nA second paragraph, 5 % longer."
+
+
 @pytest.fixture(scope="session")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Folders and files with everything that a report can show."""
+    root = write_everything(tmp_path_factory.mktemp("sources"))
+    return [root / "deep", root / "measured", root / "more.jsonl", root / "studies"]
+
+
+@pytest.fixture(scope="session")
+def report(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a report of everything."""
-    note = "GmD **stays** where `mean` goes.\n\nA second paragraph, 5 % longer."
-    found, folder = everything(), tmp_path_factory.mktemp("report")
-    return write_report(found, folder, sections=sections(found, note=note)).parent
+    found, folder = collect(sources), tmp_path_factory.mktemp("report")
+    return write_report(found, folder, sections=sections(found, note=NOTE)).parent
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Not for the whole session: its event loop would be in the way of tests that run their own."""
+    """A browser per module: its event loop would disturb tests that run their own."""
     path = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )

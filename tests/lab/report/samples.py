@@ -120,7 +120,7 @@ def summary(
     accuracy: float = 0.8, *, end: str | None = "finished", n_steps: int = N_STEPS, **settings: Any
 ) -> Summary:
     own = config(**settings)
-    return Summary(
+    return Summary.from_json(
         {
             "format": "holdfast summary",
             "version": 1,
@@ -152,15 +152,7 @@ def summary(
 
 
 def measurement(settings: dict[str, Any], result: dict[str, Any]) -> MeasurementRecord:
-    return MeasurementRecord(
-        {
-            "format": "holdfast measurement",
-            "version": 1,
-            "hash": config_hash(settings),
-            "config": settings,
-            "result": result,
-        }
-    )
+    return MeasurementRecord(hash=config_hash(settings), config=settings, result=result)
 
 
 def collection(
@@ -325,7 +317,7 @@ def everything() -> Collection:
 def write_everything(folder: Path) -> Path:
     """The same on disk, in several folders."""
     found = everything()
-    lines = [json.dumps(run.content) for run in found.runs.values()]
+    lines = [json.dumps(run.to_json()) for run in found.runs.values()]
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "some.jsonl").write_text("\n".join(lines[::2]) + "\n")
     (folder / "more.jsonl").write_text("\n".join(lines[1::2]) + "\n")

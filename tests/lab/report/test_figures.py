@@ -1,7 +1,8 @@
-"""Figures: what is drawn, what is said in its place, and how it gets onto the page."""
+"""Figures: what is drawn, remarks on what is missing, and the panels on the page."""
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,7 @@ from matplotlib.figure import Figure
 
 from holdfast.lab.records import MeasurementRecord
 from holdfast.lab.report import Collection, write_report
-from holdfast.lab.report._colors import PRINT
-from holdfast.lab.report._looks import FIXED, looks_of
+from holdfast.lab.report._series_style import FIXED, PRINT, series_styles
 from holdfast.lab.report.figures import (
     Chart,
     Curves,
@@ -32,11 +32,10 @@ from holdfast.lab.report.figures import (
     export,
     inline,
 )
+from holdfast.lab.report.figures._chart import Pens
 from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trace
-from holdfast.lab.report.figures._metrics import QUANTITIES
-from holdfast.lab.report.figures._panel import Pens
+from holdfast.lab.report.figures._metrics import QUANTITIES, REMARK, step_times
 from holdfast.lab.report.figures._row_weights import FINE, HeatPanel
-from holdfast.lab.report.figures._step_times import REMARK, step_times
 from tests.lab.report.samples import (
     HOSTILE,
     collection,
@@ -85,15 +84,10 @@ def test_time_is_steps_times_the_time_of_a_step_without_evaluations() -> None:
 
 def test_gradients_of_the_same_work_take_the_same_time() -> None:
     """One run was made while the machine was slow; another has another model, whose gradient is its own."""
-    usual, dear, slow, other = (
-        summary(seed=1),
-        summary(seed=2),
-        summary(seed=3),
-        summary(model="lenet"),
-    )
-    dear.content["seconds"] = usual.content["seconds"] | {"aggregation": 0.019}
-    slow.content["seconds"] = usual.content["seconds"] | {"gradient": 0.06}
-    other.content["seconds"] = {"gradient": 0.1}
+    usual = summary(seed=1)
+    dear = replace(summary(seed=2), seconds=usual.seconds | {"aggregation": 0.019})
+    slow = replace(summary(seed=3), seconds=usual.seconds | {"gradient": 0.06})
+    other = replace(summary(model="lenet"), seconds={"gradient": 0.1})
     runs = (usual, dear, slow, other)
     lines = {str(i): (run.hash,) for i, run in enumerate(runs)}
     drawn = chart(
@@ -110,9 +104,8 @@ def test_gradients_of_the_same_work_take_the_same_time() -> None:
 
 
 def test_other_devices_have_gradients_of_their_own() -> None:
-    here, there = summary(seed=1), summary(seed=2)
-    there.content["machine"] = {"device": "cuda"}
-    there.content["seconds"] = {"gradient": 0.001}
+    here = summary(seed=1)
+    there = replace(summary(seed=2), machine={"device": "cuda"}, seconds={"gradient": 0.001})
     assert {key: parts["gradient"] for key, parts in step_times([here, there]).items()} == {
         here.hash: 0.02,
         there.hash: 0.001,
@@ -120,9 +113,8 @@ def test_other_devices_have_gradients_of_their_own() -> None:
 
 
 def test_a_run_without_a_step_has_no_times() -> None:
-    odd, usual = summary(seed=1), summary(seed=2)
-    odd.content.update({"seconds": {}, "machine": None})
-    assert step_times([odd, usual]) == {odd.hash: {}, usual.hash: usual.content["seconds"]}
+    odd, usual = replace(summary(seed=1), seconds={}, machine=None), summary(seed=2)
+    assert step_times([odd, usual]) == {odd.hash: {}, usual.hash: usual.seconds}
 
 
 def test_where_a_seed_diverged_each_run_is_drawn_and_crosses_end_the_lost() -> None:
@@ -148,17 +140,30 @@ def test_an_unfinished_run_is_drawn_only_where_none_has_ended() -> None:
     assert drawn.remarks == ("Its run is unfinished.",)
 
 
-@pytest.mark.parametrize("key", QUANTITIES)
-def test_every_metric_can_be_drawn_or_is_missed(key: Metric) -> None:
+def test_every_metric_can_be_drawn() -> None:
     run = summary()
-    run.content["evaluations"][-1]["attack_success"] = 0.5
-    for name in ("residual", "memory_norm", "bad_weight"):
-        run.content["series"][name] = [None, *([0.25] * 39)]
-    panel = only_panel(chart(curve(run.hash, y=key), collection(run)))
-    assert panel.traces[0].pieces[0]
+    last = replace(run.evaluations[-1], attack_success=0.5)
+    more = dict.fromkeys(("residual", "memory_norm", "bad_weight"), (None, *([0.25] * 39)))
+    run = replace(run, evaluations=(*run.evaluations[:-1], last), series=run.series | more)
+    drawn = [chart(curve(run.hash, y=key), collection(run)) for key in QUANTITIES]
+    assert [only_panel(one).y_label for one in drawn if only_panel(one).traces[0].pieces[0]] == [
+        quantity.label for quantity in QUANTITIES.values()
+    ]
 
 
-def test_points_are_means_with_possible_intervals_and_crosses_cut_their_line() -> None:
+def test_runs_evaluated_at_different_steps_are_drawn_each_with_their_own() -> None:
+    one, other = summary(0.8), summary(0.6, seed=1)
+    coarse = replace(other, evaluations=other.evaluations[1::2])
+    finer = replace(other, evaluations=tuple(replace(e, step=e.step - 5) for e in one.evaluations))
+    for changed, steps in ((coarse, [20, 40]), (finer, [5, 15, 25, 35])):
+        panel = only_panel(chart(curve(one.hash, other.hash), collection(one, changed)))
+        first, second = panel.traces[0].pieces
+        assert [spot.x for spot in first] == [10, 20, 30, 40]
+        assert [spot.x for spot in second] == steps
+        assert all(spot.low is None for spot in (*first, *second))
+
+
+def test_points_are_means_with_ranges_and_crosses_cut_their_line() -> None:
     runs = [summary(value, seed=i) for i, value in enumerate((0.8, 0.9))]
     lost = summary(seed=5, end="diverged", n_steps=5)
     places: dict[float, tuple[str, ...]] = {
@@ -174,9 +179,8 @@ def test_points_are_means_with_possible_intervals_and_crosses_cut_their_line() -
     )
     panel = only_panel(chart(view, collection(*runs, lost)))
     first, last = panel.traces[0].pieces
-    assert (first[0].y, first[0].low, first[0].high) == pytest.approx(
-        (85, 85 - 63.531, 100), abs=1e-3
-    )  # not 148.5 %
+    assert (first[0].y, first[0].low, first[0].high) == pytest.approx((85, 80, 90))
+    assert first[0].says == "85.0 (80.0 to 90.0)"
     assert last[0].y == pytest.approx(80)
     assert last[0].low is None
     assert [(cross.x, cross.y, cross.says) for cross in panel.crosses] == [(0.2, None, "diverged")]
@@ -199,19 +203,17 @@ def test_values_that_are_no_numbers_are_missing() -> None:
     panel = MeasuredPanel(x_label="x", y_label="y", lines={"a": line})
     drawn = chart(Measured(title="M", panels=(panel,)), collection(*records))
     assert len(only_panel(drawn).traces[0].pieces[0]) == 1
-    assert drawn.remarks == ("4 of its 5 values are not there yet.",)
+    assert drawn.remarks == ("4 of its 5 values are missing.",)
 
 
 def test_far_points_do_not_squash_the_good_ones_and_are_counted() -> None:
     drawn = chart(views()[4], everything())
-    assert drawn.remarks == (
-        "half: 1 bad point and the estimate of SGD lie outside of what is shown.",
-    )
+    assert drawn.remarks == ("half: 1 bad point and the estimate of SGD lie outside of the axes.",)
 
 
 def test_rows_without_weights_are_told() -> None:
     run = summary()
-    run.content["rows"]["weights"] = None
+    run = replace(run, rows=replace(run.rows, weights=None))
     drawn = chart(RowWeights(title="R", panels={"CmD": run.hash}), collection(run))
     assert (drawn.panels, drawn.remarks) == ((), ("CmD: this run has no weights of rows.",))
 
@@ -225,7 +227,7 @@ def test_a_bad_row_that_was_believed_cannot_be_overlooked() -> None:
         rejected=(frozenset({1}),),
     )
     axes = Figure().add_subplot()
-    panel.draw(axes, Pens(looks_of([tuple(panel.labels)]), PRINT))
+    panel.draw(axes, Pens(series_styles([tuple(panel.labels)]), PRINT))
     _, dots, frames = (image.get_array() for image in axes.images)
     assert dots is not None
     assert frames is not None
@@ -244,79 +246,56 @@ def test_rows_tell_weights_when_good_and_when_bad() -> None:
     assert drawn.panels[0].table().rows[0] == ("0", "0.45", "0", "1", "1")
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
+def test_a_figure_without_its_runs_has_one_remark() -> None:
+    value = MeasuredValue(measurement=MISSING, value="v")
+    panel = MeasuredPanel(x_label="x", y_label="y", lines={"a": {1: value}})
+    empty: list[View] = [
         curve(MISSING),
-        Points(
-            title="P",
-            x_label="x",
-            y="loss",
-            panels={"": {"a": {0: (MISSING,)}}},
-        ),
-        Measured(
-            title="M",
-            panels=(
-                MeasuredPanel(
-                    x_label="x",
-                    y_label="y",
-                    lines={"a": {1: MeasuredValue(measurement=MISSING, value="v")}},
-                ),
-            ),
-        ),
+        Points(title="P", x_label="x", y="loss", panels={"": {"a": {0: (MISSING,)}}}),
+        Measured(title="M", panels=(panel,)),
         Scatter(title="S", panels={"": MISSING}),
         Pictures(title="I", measurement=MISSING),
         RowWeights(title="R", panels={"": MISSING}),
         TimeSplit(title="T", lines={"a": (MISSING,)}),
-    ],
-    ids=lambda view: view.kind,
-)
-def test_a_figure_without_its_runs_says_so_in_one_line(view: View) -> None:
-    drawn = chart(view, collection(summary()))
-    assert drawn.panels == ()
-    (remark,) = drawn.remarks
-    assert remark.startswith("Nothing to show yet: ")
+    ]
+    for view in empty:
+        drawn = chart(view, collection(summary()))
+        assert drawn.panels == (), view
+        (remark,) = drawn.remarks
+        assert remark.startswith("Nothing to show yet: "), view
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
+def test_measurements_of_another_form_have_a_remark() -> None:
+    results: list[dict[str, object]] = [
         {},
         {"good": []},
         {"good": [[1]], "bad": [], "estimates": {}},
+        {"good": 3, "columns": 3},
         {"columns": ["a"], "rows": [{"label": "b", "pictures": ["no image"]}]},
-    ],
-)
-def test_measurements_of_another_form_are_told(result: dict[str, object]) -> None:
-    record = measurement({"kind": "odd"}, result)
-    for view in (
-        Scatter(title="S", panels={"": record.hash}),
-        Pictures(title="I", measurement=record.hash),
-    ):
-        drawn = chart(view, collection(record))
-        assert drawn.panels == ()
-        assert record.hash[:8] in drawn.remarks[0]
+    ]
+    for result in results:
+        record = measurement({"kind": "odd"}, result)
+        for view in (
+            Scatter(title="S", panels={"": record.hash}),
+            Pictures(title="I", measurement=record.hash),
+        ):
+            drawn = chart(view, collection(record))
+            assert drawn.panels == (), result
+            assert record.hash[:8] in drawn.remarks[0], result
 
 
 @pytest.mark.parametrize("view", FIGURES, ids=lambda view: view.kind)
-def test_panels_on_the_page_have_the_page_s_colours_and_their_own_ids(view: View) -> None:
+def test_panels_on_the_page_have_its_colors_and_unique_ids_and_all_values(view: View) -> None:
     drawn = chart(view, everything())
-    looks = looks_of([tuple(drawn.labels)])
-    panels = inline(drawn, looks, "one") + inline(drawn, looks, "two")
+    styles = series_styles([tuple(drawn.labels)])
+    panels = inline(drawn, styles, "one") + inline(drawn, styles, "two")
     ids = Counter(found for panel in panels for found in re.findall(r' id="([^"]+)"', panel.svg))
     assert max(ids.values(), default=1) == 1
     for panel in panels:
         assert not re.search(r"(?:fill|stroke|color)[:=]\s*\"?(?:#|black|white|rgb)", panel.svg)
         assert set(re.findall(r"(?:url\(|href=\")#([^)\"]+)", panel.svg)) <= set(ids)
-        assert set(re.findall(r'data-series="([^"]+)"', panel.svg)) <= {
-            look.key for look in looks.values()
-        }
-
-
-@pytest.mark.parametrize("view", FIGURES, ids=lambda view: view.kind)
-def test_places_lie_within_their_panel(view: View) -> None:
-    drawn = chart(view, everything())
-    for panel in inline(drawn, looks_of([tuple(drawn.labels)]), "p"):
+        keys = {style.key for style in styles.values()}
+        assert set(re.findall(r'data-series="([^"]+)"', panel.svg)) <= keys
         box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panel.svg)
         assert box
         for line in panel.places["lines"]:
@@ -327,11 +306,11 @@ def test_places_lie_within_their_panel(view: View) -> None:
 
 @given(st.lists(st.lists(st.sampled_from([*"abcdefghijklmnop", *FIXED]), max_size=14), max_size=6))
 def test_no_two_labels_of_a_figure_look_alike(figures: list[list[str]]) -> None:
-    looks = looks_of(figures)
+    styles = series_styles(figures)
     for labels in figures:
-        shown = [looks[label] for label in set(labels) if label not in FIXED]
-        assert len({look.key for look in shown}) == len(shown)
-        assert len({(look.color, look.marker, look.dashes) for look in shown}) == len(shown)
+        shown = [styles[label] for label in set(labels) if label not in FIXED]
+        assert len({style.key for style in shown}) == len(shown)
+        assert len({(style.color, style.marker, style.dashes) for style in shown}) == len(shown)
 
 
 def test_hostile_labels_are_drawn_as_they_are(tmp_path: Path) -> None:
@@ -343,26 +322,24 @@ def test_hostile_labels_are_drawn_as_they_are(tmp_path: Path) -> None:
         panels={HOSTILE: {HOSTILE: (run.hash,)}},
     )
     drawn = chart(view, collection(run))
-    (path,) = export(drawn, looks_of([tuple(drawn.labels)]), tmp_path / "hostile", ["svg"])
+    (path,) = export(drawn, series_styles([tuple(drawn.labels)]), tmp_path / "hostile", ["svg"])
     assert "<script" not in path.read_text()
     assert "of $d_1$" in path.read_text()
 
 
-@pytest.mark.parametrize("n_lost", [1, 3, 16, 17, 40])
-def test_lines_are_above_any_number_of_crosses(n_lost: int) -> None:
-    there = Trace(
-        label="there",
-        pieces=((Spot(x=1.0, y=50.0, at="1", says="50"), Spot(x=2.0, y=60.0, at="2", says="60")),),
-    )
-    crosses = tuple(Cross(label="there", x=2.0, at="2", says="diverged") for _ in range(n_lost))
-    panel = LinePanel(title="", x_label="x", y_label="y", traces=(there,), crosses=crosses)
-    axes = Figure().add_subplot()
-    panel.draw(axes, Pens(looks_of([["there"]]), PRINT))
-    heights = [mark.y for mark in panel.marks(axes)]
-    low, high = axes.get_window_extent().get_points()[:, 1]
-    assert low < heights[2]
-    assert heights[2:] == sorted(set(heights[2:]))
-    assert heights[-1] < heights[0] < heights[1] < high
+def test_lines_are_above_any_number_of_crosses() -> None:
+    spots = (Spot(x=1.0, y=50.0, at="1", says="50"), Spot(x=2.0, y=60.0, at="2", says="60"))
+    trace = Trace(label="a", pieces=(spots,))
+    for n_lost in (1, 3, 16, 17, 40):
+        crosses = tuple(Cross(label="a", x=2.0, at="2", says="diverged") for _ in range(n_lost))
+        panel = LinePanel(title="", x_label="x", y_label="y", traces=(trace,), crosses=crosses)
+        axes = Figure().add_subplot()
+        panel.draw(axes, Pens(series_styles([["a"]]), PRINT))
+        heights = [mark.y for mark in panel.marks(axes)]
+        low, high = axes.get_window_extent().get_points()[:, 1]
+        assert low < heights[2], n_lost
+        assert heights[2:] == sorted(set(heights[2:])), n_lost
+        assert heights[-1] < heights[0] < heights[1] < high, n_lost
 
 
 def test_many_methods_with_long_names_fit(tmp_path: Path) -> None:
@@ -397,16 +374,15 @@ def test_measured_values_stand_in_a_table_with_what_is_missing() -> None:
         rows={"one": tuple(cells), "two": tuple(lost)},
     )
     result = {"errors": {"mean": 0.25}, "none": None, "word": "finite"}
-    found = Collection(
-        runs={}, measurements={"h": MeasurementRecord({"result": result})}, studies=(), problems=()
-    )
+    record = MeasurementRecord(hash="h", config={}, result=result)
+    found = Collection(runs={}, measurements={"h": record}, studies=())
     shown = chart(view, found)
     (table,) = shown.tables
     assert table.rows == (
         ("one", "0.25", "none", "finite", "1/2"),
         ("two", "not measured", "not measured", "0.25", "0.25"),
     )
-    assert shown.remarks == ("2 of its 7 values are not there yet.",)
-    empty = chart(view, Collection(runs={}, measurements={}, studies=(), problems=()))
+    assert shown.remarks == ("2 of its 7 values are missing.",)
+    empty = chart(view, Collection(runs={}, measurements={}, studies=()))
     assert not empty.tables
-    assert empty.remarks == ("Nothing to show yet: none of its 7 values is there.",)
+    assert empty.remarks == ("Nothing to show yet: all of its 7 values are missing.",)

@@ -1,4 +1,4 @@
-"""What is on disk: the records of runs, append-only, their checkpoints and summaries, measurements, and the studies that they belong to."""
+"""Records of runs, checkpoints, summaries, measurements and studies on disk."""
 
 from holdfast.lab.records._checkpoint import load_checkpoint, save_checkpoint
 from holdfast.lab.records._documents import parse_json

@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import final
 
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._outcome import Outcome, State, outcome, spread
-from holdfast.lab.report._words import percent
+from holdfast.lab.report._formatting import percent
+from holdfast.lab.report._outcome import Outcome, State, outcome
 from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow, accuracy_in_percent
 
 EMPTY = "—"
@@ -21,23 +21,23 @@ class Cell:
     """One method under one threat.
 
     Args:
-        text: mean and spread, or a word for the state.
-        seeds: how many of the seeds it is from; empty if all.
+        text: mean, or a word for the state.
+        detail: range over the seeds, and how many of them are missing; may be empty.
         state: whether there is a value, or why not.
         is_best: whether no other mean of the line reads greater; False until the line is complete.
         paper: the paper's cell, None where the paper has no such column.
     """
 
     text: str
-    seeds: str = ""
+    detail: str = ""
     state: State
     is_best: bool = False
     paper: str | None = None
 
     @property
     def words(self) -> str:
-        """Text and seeds."""
-        return f"{self.text} ({self.seeds})" if self.seeds else self.text
+        """Text and detail."""
+        return f"{self.text} ({self.detail})" if self.detail else self.text
 
 
 @final
@@ -92,8 +92,8 @@ def _cells(row: TableRow, n: int, collection: Collection) -> tuple[Cell, ...]:
     best = max((rank for rank in ranks if rank is not None), default=None) if is_whole else None
     return tuple(
         Cell(
-            text=result.result(),
-            seeds=result.seeds,
+            text=result.text(),
+            detail=result.detail(),
             state=result.state,
             is_best=best is not None and ranks[i] == best,
             paper=_paper(row.paper[i] if i < len(row.paper) else None),
@@ -110,4 +110,7 @@ def _rank(result: Outcome) -> float | None:
 def _paper(cell: PaperCell | None) -> str | None:
     if cell is None:
         return None
-    return EMPTY if cell.mean is None else spread(cell.mean, cell.interval, "{:.2f}".format)
+    if cell.mean is None:
+        return EMPTY
+    interval = "" if cell.interval is None else f" ± {cell.interval:.2f}"
+    return f"{cell.mean:.2f}{interval}"

@@ -1,83 +1,76 @@
-"""Tables and texts for Markdown."""
+"""The report as Markdown."""
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection as Container
+from collections.abc import Sequence
 
 from holdfast.lab.report._accuracy_table import EMPTY, EMPTY_WORDS, Cell, Grid
-from holdfast.lab.report._prose import Span, paragraphs
+from holdfast.lab.report._collection import Collection
+from holdfast.lab.report._note_markup import code, escaped, note_markdown
+from holdfast.lab.report._sections import Item, Section
 from holdfast.lab.report.figures import DataTable
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>-])")
 
-
-def markdown(text: str) -> str:
-    r"""Any text as text, in one line.
-
-    Example:
-        >>> print(markdown("<b> a_b & c"))
-        \<b\> a\_b &amp; c
-    """
-    return _SPECIAL.sub(_escaped, " ".join(text.split()).replace("&", "&amp;"))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """Signs that mark only the start of a line stay as they are within one."""
-    inside = found.start() > 0 and found[1] in "()#+!-"
-    return found[1] if inside else f"\\{found[1]}"
-
-
-def code(text: str) -> str:
-    """A text as code, whatever backticks are in it."""
-    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
-    line = re.sub(r"\s*\n\s*", " ", text)
-    return f"{fence}{pad}{line}{pad}{fence}"
-
-
-def markdown_note(text: str) -> str:
-    """A note with its `code` and **bold**, and nothing else of what it may contain at work."""
-    return "\n\n".join("".join(map(_span, spans)) for spans in paragraphs(text))
-
-
-def _span(span: Span) -> str:
-    kind, text = span
-    if kind == "code":
-        return code(text)
-    shown = f"{' ' * text.startswith(' ')}{markdown(text)}{' ' * (text.endswith(' ') and bool(text.strip()))}"
-    return f"**{shown}**" if kind == "bold" else shown
-
-
-def markdown_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], texts: Collection[int] = (0,)
-) -> str:
-    """A table of cells that are Markdown already; columns that hold no `texts` are aligned to the right."""
-    aligned = [":---" if i in texts else "---:" for i in range(len(columns))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [columns, aligned, *rows]) + "\n"
+def markdown_report(found: Collection, sections: Sequence[Section], figure_path: str) -> str:
+    """Write the whole report; `figure_path` has braces in the place of a figure's name."""
+    blocks = ["# Report", found.overview]
+    if found.problems:
+        blocks += ["## Problems", "\n".join(f"- {escaped(problem)}" for problem in found.problems)]
+    for section in sections:
+        blocks += _section(section, figure_path)
+    return "\n\n".join(block.strip("\n") for block in blocks if block) + "\n"
 
 
 def markdown_table(table: Grid | DataTable) -> str:
-    """Accuracies, with the paper's figures in brackets behind our own, or figures as words."""
-    return _accuracies(table) if isinstance(table, Grid) else _words(table)
-
-
-def _accuracies(grid: Grid) -> str:
-    columns = ["", *(markdown(name) for name, _ in grid.columns)]
-    rows: list[list[str]] = []
-    for group, lines in grid.groups:
+    """Write a table; values of the paper are in parentheses behind ours."""
+    if isinstance(table, DataTable):
+        rows = [[*map(escaped, row)] for row in table.rows]
+        return _table([*map(escaped, table.columns)], rows, table.texts)
+    columns = ["", *(escaped(name) for name, _ in table.columns)]
+    rows = []
+    for group, lines in table.groups:
         if group:
-            rows.append([f"**{markdown(group)}**", *("" for _ in grid.columns)])
-        rows += [[markdown(label), *map(_cell, cells)] for label, cells in lines]
-    return markdown_rows(columns, rows)
+            rows.append([f"**{escaped(group)}**", *("" for _ in table.columns)])
+        rows += [[escaped(label), *map(_cell, cells)] for label, cells in lines]
+    return _table(columns, rows)
 
 
-def _words(table: DataTable) -> str:
-    return markdown_rows(
-        [*map(markdown, table.columns)], [[*map(markdown, row)] for row in table.rows], table.texts
-    )
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], texts: Container[int] = (0,)
+) -> str:
+    """Write cells that are Markdown; columns that are not in `texts` are aligned right."""
+    alignment = [":---" if i in texts else "---:" for i in range(len(columns))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [columns, alignment, *rows]) + "\n"
 
 
 def _cell(cell: Cell) -> str:
-    text = f"**{markdown(cell.words)}**" if cell.is_best else markdown(cell.words)
+    text = f"**{escaped(cell.text)}**" if cell.is_best else escaped(cell.text)
+    text += f" ({escaped(cell.detail)})" if cell.detail else ""
     if cell.paper is None:
         return text
-    return f"{text} ({EMPTY_WORDS if cell.paper == EMPTY else f'paper {cell.paper}'})"
+    return f"{text}; {EMPTY_WORDS if cell.paper == EMPTY else f'paper {cell.paper}'}"
+
+
+def _section(section: Section, figure_path: str) -> list[str]:
+    blocks = [f"## {escaped(section.title)}", escaped(section.about)]
+    blocks += [f"Command: {code(section.command)}"] if section.command else []
+    blocks.append(note_markdown(section.note))
+    for item in section.items:
+        blocks += _item(section, item, figure_path)
+    facts = [f"- {name}: {escaped(text)}" for name, text in section.provenance.facts]
+    blocks += ["### Provenance", "\n".join(facts)]
+    commands = [f"- {code(command)}" for command in section.provenance.commands]
+    return blocks + (["Commands of the runs:", "\n".join(commands)] if commands else [])
+
+
+def _item(section: Section, item: Item, figure_path: str) -> list[str]:
+    if isinstance(item, DataTable):
+        return [f"### {escaped(item.caption)}", markdown_table(item)]
+    blocks = [f"### {escaped(item.title)}", escaped(item.note)]
+    if isinstance(item, Grid):
+        return [*blocks, markdown_table(item)]
+    if item.panels:
+        blocks.append(f"![{escaped(item.title)}]({figure_path.format(section.stem(item))})")
+    blocks += [escaped(remark) for remark in item.remarks]
+    for table in item.tables:
+        blocks += [f"**{escaped(table.caption)}**" if item.panels else "", markdown_table(table)]
+    return blocks

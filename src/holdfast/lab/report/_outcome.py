@@ -1,15 +1,13 @@
-"""What came of the runs of one cell: one method, one setting, several seeds."""
+"""The outcome of the runs of one cell: one method, one setting, several seeds."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Literal, final
 
 from holdfast.lab.records import Summary
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._student import student_quantile
-from holdfast.lab.report._words import DIVERGED, NOT_RUN, percent, unfinished
+from holdfast.lab.report._formatting import DIVERGED, NOT_RUN, percent, unfinished
 
 State = Literal["value", "diverged", "unfinished", "not run"]
 
@@ -17,13 +15,9 @@ State = Literal["value", "diverged", "unfinished", "not run"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Counts, and the values of those that finished.
+    """Values of the finished runs, and counts of the others.
 
-    Args:
-        n_wanted: how many runs the study asks for.
-        values: of the finished ones.
-        n_diverged: how many went to infinity.
-        unfinished: how far the furthest of the unfinished came, in words; empty if there is none.
+    `unfinished` is the progress of the longest unfinished run, or empty.
     """
 
     n_wanted: int
@@ -33,74 +27,75 @@ class Outcome:
 
     @property
     def n_ended(self) -> int:
-        """How many are over."""
+        """Number of runs that finished or diverged."""
         return len(self.values) + self.n_diverged
 
     @property
     def state(self) -> State:
-        """Whether there is a mean; survivors of a divergence have none."""
+        """Whether there is a mean, or why not: there is none if a run diverged."""
         if self.n_diverged:
             return "diverged"
         return "value" if self.values else "unfinished" if self.unfinished else "not run"
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds that finished; None if one diverged."""
+        """Mean over the finished runs; None if a run diverged."""
         return fmean(self.values) if self.state == "value" else None
 
     @property
-    def interval(self) -> float | None:
-        """Half the width of the 95 % confidence interval of the mean; None for less than two values."""
-        n = len(self.values)
-        return (
-            student_quantile(n - 1) * stdev(self.values) / math.sqrt(n)
-            if n > 1 and self.state == "value"
-            else None
-        )
+    def range(self) -> tuple[float, float] | None:
+        """Smallest and largest value; None for fewer than two values, or if a run diverged."""
+        is_shown = len(self.values) > 1 and self.state == "value"
+        return (min(self.values), max(self.values)) if is_shown else None
 
-    def words(self, form: Callable[[float], str] = percent) -> str:
-        """All of it, as it stands in a table."""
-        return f"{self.result(form)} ({self.seeds})" if self.seeds else self.result(form)
-
-    def result(self, form: Callable[[float], str] = percent) -> str:
-        """Mean and interval, or what came instead; beside runs that diverged, the range of the others."""
+    def text(self, form: Callable[[float], str] = percent) -> str:
+        """Format the mean, or the state."""
         if self.mean is not None:
-            return spread(self.mean, self.interval, form)
+            return form(self.mean)
         if self.n_diverged and self.values:
-            ends = dict.fromkeys(form(end(self.values)) for end in (min, max))
-            return f"{self.n_diverged} of {self.n_ended} {DIVERGED}, else {' to '.join(ends)}"
+            return f"{self.n_diverged} of {self.n_ended} {DIVERGED}"
         return DIVERGED if self.n_diverged else self.unfinished or NOT_RUN
 
-    @property
-    def seeds(self) -> str:
-        """How many of the seeds the result is from, if it is not all of them."""
-        return (
-            f"{self.n_ended} of {self.n_wanted} seeds" if 0 < self.n_ended < self.n_wanted else ""
-        )
+    def detail(self, form: Callable[[float], str] = percent) -> str:
+        """Format the range, and the number of seeds if runs are missing; may be empty."""
+        is_shown = self.range or (self.n_diverged and self.values)
+        words = [_range(self.values, form)] if is_shown else []
+        words = [f"others {words[0]}"] if words and self.n_diverged else words
+        if 0 < self.n_ended < self.n_wanted:
+            words.append(f"{self.n_ended} of {self.n_wanted} seeds")
+        return ", ".join(words)
+
+    def words(self, form: Callable[[float], str] = percent) -> str:
+        """Format text and detail."""
+        detail = self.detail(form)
+        return f"{self.text(form)} ({detail})" if detail else self.text(form)
 
 
-def spread(mean: float, interval: float | None, form: Callable[[float], str] = percent) -> str:
-    """A mean and half the width of its interval, if it has one.
+def with_range(values: Sequence[float], form: Callable[[float], str] = percent) -> str:
+    """Format the mean, with the range of two values or more.
 
     Example:
-        >>> spread(88.42, 0.16), spread(88.42, None)
-        ('88.4 ± 0.2', '88.4')
+        >>> with_range([88.42, 89.0]), with_range([88.42])
+        ('88.7 (88.4 to 89.0)', '88.4')
     """
-    return form(mean) if interval is None else f"{form(mean)} ± {form(interval)}"
+    mean = form(fmean(values))
+    return mean if len(values) == 1 else f"{mean} ({_range(values, form)})"
+
+
+def _range(values: Sequence[float], form: Callable[[float], str]) -> str:
+    return " to ".join(dict.fromkeys([form(min(values)), form(max(values))]))
 
 
 def outcome(
-    found: Collection, hashes: Sequence[str], value: Callable[[Summary], float | None]
+    collection: Collection, hashes: Sequence[str], value: Callable[[Summary], float | None]
 ) -> Outcome:
-    """What came of these runs, of which `value` reads the figure wanted; a run that finished without it counts as not run."""
-    runs = [found.runs[key] for key in hashes if key in found.runs]
+    """Collect the outcome of runs; `value` reads the value of a finished run."""
+    runs = [collection.runs[key] for key in hashes if key in collection.runs]
     finished = [value(run) for run in runs if run.has_ended and not run.has_diverged]
-    going = sorted(
-        (run for run in runs if not run.has_ended), key=lambda run: run.content["n_steps"]
-    )
+    going = sorted((run for run in runs if not run.has_ended), key=lambda run: run.n_steps)
     return Outcome(
         n_wanted=len(hashes),
-        values=tuple(figure for figure in finished if figure is not None),
+        values=tuple(found for found in finished if found is not None),
         n_diverged=sum(run.has_diverged for run in runs),
         unfinished=unfinished(going[-1]) if going else "",
     )

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else."""
+"""The report as one self-contained HTML page."""
 
 import base64
 import hashlib
@@ -10,23 +10,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdfast.lab.report._accuracy_table import EMPTY, EMPTY_WORDS, Grid
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._colors import COLORS
-from holdfast.lab.report._looks import Look
-from holdfast.lab.report._prose import paragraphs
+from holdfast.lab.report._note_markup import note_html
 from holdfast.lab.report._sections import Item, Section
+from holdfast.lab.report._series_style import COLORS, SeriesStyle
 from holdfast.lab.report.figures import Chart, inline, sample
 
 PARTS = Path(__file__).parent / "page"
-"""Template, style sheet and script."""
+"""Folder of templates, style sheet and script."""
 
 
 def page(
     found: Collection,
     sections: Sequence[Section],
-    looks: Mapping[str, Look],
+    styles: Mapping[str, SeriesStyle],
     formats: Sequence[str],
 ) -> str:
-    """The page's text; `formats` are those of the figures' files beside it."""
+    """Render the page; `formats` are those of the figures' files beside it."""
     environment = Environment(
         loader=FileSystemLoader(PARTS),
         autoescape=True,
@@ -40,12 +39,10 @@ def page(
         title=sections[0].title if len(sections) == 1 else "Report",
         script=script,
         style=(PARTS / "page.css").read_text(encoding="utf-8"),
-        colors={
-            name: dict(zip(("light", "dark"), pair, strict=True)) for name, pair in COLORS.items()
-        },
+        colors={name: {"light": light, "dark": dark} for name, (light, dark) in COLORS.items()},
         overview=found.overview,
         problems=found.problems,
-        sections=[_section(section, looks) for section in sections],
+        sections=[_section(section, styles) for section in sections],
         formats=formats,
         empty=EMPTY,
         empty_words=EMPTY_WORDS,
@@ -53,44 +50,44 @@ def page(
 
 
 def _policy(script: str) -> str:
-    """What the page may do: use its own style, this very script, and images that are in it."""
+    """Return a policy that allows the page's own style, this script and embedded images."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
-def _section(section: Section, looks: Mapping[str, Look]) -> dict[str, Any]:
+def _section(section: Section, styles: Mapping[str, SeriesStyle]) -> dict[str, Any]:
     return {
         "slug": section.slug,
         "title": section.title,
         "about": section.about,
         "command": section.command,
-        "note": paragraphs(section.note),
-        "items": [_item(section, item, looks) for item in section.items],
+        "note": note_html(section.note),
+        "items": [_item(section, item, styles) for item in section.items],
         "provenance": section.provenance,
     }
 
 
-def _item(section: Section, item: Item, looks: Mapping[str, Look]) -> dict[str, Any]:
+def _item(section: Section, item: Item, styles: Mapping[str, SeriesStyle]) -> dict[str, Any]:
     stem = section.stem(item)
     anchor = f"{stem}.table" if stem == section.slug else stem
+    shared = {"id": anchor, "stem": stem}
     if isinstance(item, Grid):
-        return {"kind": "grid", "id": anchor, "stem": stem, "title": item.title, "grid": item}
+        return shared | {"kind": "grid", "title": item.title, "grid": item}
     if not isinstance(item, Chart):
-        return {"kind": "table", "id": anchor, "stem": stem, "title": item.caption, "table": item}
-    return {
+        return shared | {"kind": "table", "title": item.caption, "table": item}
+    keys = []
+    for label, shape in item.labels.items():
+        key = styles[label].key
+        drawn = sample(shape, styles[label], f"{anchor}-key-{key}")
+        keys.append({"label": label, "key": key, "sample": drawn})
+    return shared | {
         "kind": "chart",
-        "id": anchor,
-        "stem": stem,
         "title": item.title,
         "chart": item,
-        "panels": () if item.pictures else inline(item, looks, anchor),
-        "keys": [
-            {
-                "label": label,
-                "key": looks[label].key,
-                "sample": sample(shape, looks[label], f"{anchor}-key-{looks[label].key}"),
-            }
-            for label, shape in item.labels.items()
-        ],
+        "panels": () if item.pictures else inline(item, styles, anchor),
+        "keys": keys,
         "tables": [panel.table() for panel in item.panels],
     }

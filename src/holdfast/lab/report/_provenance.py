@@ -1,104 +1,69 @@
 """Where results come from."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from holdfast.lab.records import MeasurementRecord, Study, Summary
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._words import counted
+from holdfast.lab.report._formatting import counted
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """What made the results of a study.
-
-    Args:
-        facts: a name and what it stands for.
-        commands: what was typed, each once.
-    """
+    """Where the results of a section come from: named facts, and distinct command lines."""
 
     facts: tuple[tuple[str, str], ...]
     commands: tuple[str, ...]
 
 
-def provenance(study: Study, found: Collection) -> Provenance:
-    """Of the runs and measurements of a study that are there."""
+def provenance(study: Study, collection: Collection) -> Provenance:
+    """Describe the runs and measurements of a study that were found."""
     wanted = sorted(study.references)
-    runs = [found.runs[key] for key in wanted if key in found.runs]
-    measurements = [found.measurements[key] for key in wanted if key in found.measurements]
-    return _provenance(runs, measurements, len(wanted))
+    runs = [collection.runs[key] for key in wanted if key in collection.runs]
+    measured = [collection.measurements[k] for k in wanted if k in collection.measurements]
+    return provenance_of(runs, measured, len(wanted))
 
 
-def provenance_of(runs: Sequence[Summary]) -> Provenance:
-    """Of runs that belong to no study."""
-    return _provenance(runs, [], len(runs))
-
-
-def _provenance(
-    runs: Sequence[Summary], measurements: Sequence[MeasurementRecord], n_wanted: int
+def provenance_of(
+    runs: Sequence[Summary],
+    measurements: Sequence[MeasurementRecord] = (),
+    n_wanted: int | None = None,
 ) -> Provenance:
-    contents = [
-        *(run.content for run in runs),
-        *(measurement.content for measurement in measurements),
-    ]
-    seeds = sorted(
-        {
-            content["config"]["seed"]
-            for content in contents
-            if isinstance(content["config"].get("seed"), int)
-        }
-    )
+    """Describe runs and measurements, of which `n_wanted` are expected."""
+    documents = [*runs, *measurements]
+    seeds = {one.config["seed"] for one in documents if isinstance(one.config.get("seed"), int)}
     facts = [
-        ("Results", _numbers(runs, measurements, n_wanted)),
-        ("Seeds", ", ".join(map(str, seeds))),
-        ("Releases", _distinct(_release(content.get("versions")) for content in contents)),
-        ("Machine", _distinct(_machine(content.get("machine")) for content in contents)),
+        ("Results", _counts(len(runs), len(measurements), n_wanted or len(documents))),
+        ("Seeds", ", ".join(map(str, sorted(seeds)))),
+        ("Versions", _distinct(_versions(one.versions or {}) for one in documents)),
+        ("Machine", _distinct(_machine(one.machine or {}) for one in documents)),
     ]
-    commands = dict.fromkeys(
-        shlex.join(map(str, content["command"]))
-        for content in contents
-        if isinstance(content.get("command"), list)
-    )
+    commands = {shlex.join(one.command) for one in documents if one.command}
     return Provenance(
         facts=tuple((name, text) for name, text in facts if text), commands=tuple(sorted(commands))
     )
 
 
-def _numbers(
-    runs: Sequence[Summary], measurements: Sequence[MeasurementRecord], n_wanted: int
-) -> str:
-    words = [counted(len(runs), "run")] if runs or not measurements else []
-    words += [counted(len(measurements), "measurement")] if measurements else []
-    n_there = len(runs) + len(measurements)
-    return ", ".join(words) + (f" of {n_wanted:,} in all" if n_there < n_wanted else "")
+def _counts(n_runs: int, n_measurements: int, n_wanted: int) -> str:
+    words = [counted(n_runs, "run")] if n_runs or not n_measurements else []
+    words += [counted(n_measurements, "measurement")] if n_measurements else []
+    is_partial = n_runs + n_measurements < n_wanted
+    return ", ".join(words) + (f" of {n_wanted:,} in total" if is_partial else "")
 
 
-def _release(versions: Any) -> str:
-    return (
-        ", ".join(f"{name} {number}" for name, number in versions.items())
-        if isinstance(versions, dict)
-        else ""
-    )
+def _versions(versions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
-def _machine(machine: Any) -> str:
-    if not isinstance(machine, dict):
-        return ""
-    words = [
-        machine.get("processor"),
-        machine.get("system"),
-        machine.get("architecture"),
-        machine.get("device"),
-    ]
-    cores = (
-        [f"{machine['cores']} cores, {machine['threads']} used"]
-        if {"cores", "threads"} <= machine.keys()
-        else []
-    )
-    return ", ".join([str(word) for word in words if word] + cores)
+def _machine(machine: Mapping[str, Any]) -> str:
+    names = ("processor", "system", "architecture", "device")
+    words = [str(machine[name]) for name in names if machine.get(name)]
+    if {"cores", "threads"} <= machine.keys():
+        words.append(f"{machine['cores']} cores, {machine['threads']} used")
+    return ", ".join(words)
 
 
 def _distinct(texts: Iterable[str]) -> str:

@@ -9,8 +9,8 @@ from typing import final
 from holdfast.lab.records import Study
 from holdfast.lab.report._accuracy_table import Grid, grid
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._other_runs import other_curves, other_runs, other_table
 from holdfast.lab.report._provenance import Provenance, provenance, provenance_of
+from holdfast.lab.report._run_groups import group_curves, group_runs, group_summary, group_table
 from holdfast.lab.report.figures import AccuracyTable, Chart, DataTable, View, chart
 
 Item = Grid | Chart | DataTable
@@ -82,14 +82,15 @@ def study_section(
 
 
 def arrange(sections: Sequence[Section], collection: Collection) -> tuple[Section, ...]:
-    """Return the sections with unique slugs, followed by one of the runs that none of them covers."""
+    """Return the sections with unique slugs, and one of the runs that none of them covers."""
     covered = frozenset(key for section in sections for key in section.runs)
-    others = other_runs(collection, covered)
+    others = [run for key, run in collection.runs.items() if key not in covered]
+    groups = group_runs(others)
     rest = Section(
         slug="other-runs",
-        title="Other runs",
-        about="Runs that belong to no study.",
-        items=(other_table(others), chart(other_curves(others), collection)),
+        title="Other runs" if sections else "Runs",
+        about=group_summary(groups) if groups else "",
+        items=(group_table(groups), chart(group_curves(groups), collection)),
         provenance=provenance_of(others),
     )
     parts = [*sections, rest]

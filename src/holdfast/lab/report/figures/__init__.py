@@ -4,19 +4,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report.figures._chart import Chart
-from holdfast.lab.report.figures._curves import curves
+from holdfast.lab.report.figures._chart import Chart, DataTable
 from holdfast.lab.report.figures._export import FORMATS, export
 from holdfast.lab.report.figures._inline import inline, sample
-from holdfast.lab.report.figures._measured import measured
+from holdfast.lab.report.figures._measured import measured, value_table
 from holdfast.lab.report.figures._metrics import accuracy_in_percent
-from holdfast.lab.report.figures._panel import DataTable
 from holdfast.lab.report.figures._pictures import pictures
-from holdfast.lab.report.figures._points import points
 from holdfast.lab.report.figures._row_weights import row_weights
+from holdfast.lab.report.figures._run_lines import curves, points
 from holdfast.lab.report.figures._scatter import scatter
 from holdfast.lab.report.figures._time_split import time_split
-from holdfast.lab.report.figures._values import values
 from holdfast.lab.report.figures._views import (
     AccuracyTable,
     Curves,
@@ -69,7 +66,7 @@ CHARTS: Mapping[type[View], Callable[[Any, Collection], Chart]] = {
     Curves: curves,
     Points: points,
     Measured: measured,
-    ValueTable: values,
+    ValueTable: value_table,
     Scatter: scatter,
     Pictures: pictures,
     RowWeights: row_weights,

@@ -1,20 +1,31 @@
-"""Lines over a horizontal axis: with a band or with bars, with crosses where a run diverged."""
+"""Lines over a horizontal axis: with a band or bars, and crosses where a run diverged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
-from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
-from holdfast.lab.report.figures._ticks import set_scale
+from holdfast.lab.report.figures._chart import DataTable, Mark, Panel, Pens, Shape
 from holdfast.lab.report.figures._views import Scale
 
 BOTTOM, STEP, MOST = 0.04, 0.06, 0.5
-"""Where a cross lies that has no height of its own, how much higher the next one, and how much higher the last may be, in shares of the axes."""
+"""Height of a cross without a value, distance to the next above it, and height of the highest, as
+shares of the axes."""
 
 NEAR = 0.04
-"""How far crosses must be from each other to lie at one height, in shares of what is shown."""
+"""Distance, as a share of the horizontal range, below which crosses are stacked."""
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @final
@@ -33,7 +44,7 @@ class Spot:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cross:
-    """Where a run diverged; at the bottom of the axes if it has no `y`."""
+    """A run that diverged; without `y` it is drawn at the bottom of the axes."""
 
     label: str
     x: float
@@ -45,10 +56,15 @@ class Cross:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """A line; `pieces`, of which there may be none where all runs diverged, are drawn each for itself."""
+    """A line; `pieces` are drawn separately, and empty where all runs diverged."""
 
     label: str
     pieces: tuple[tuple[Spot, ...], ...]
+
+    @property
+    def spots(self) -> Iterator[Spot]:
+        """The points of all pieces."""
+        return (spot for piece in self.pieces for spot in piece)
 
 
 @final
@@ -57,15 +73,12 @@ class LinePanel(Panel):
     """One line per method.
 
     Args:
-        x_label: of the horizontal axis.
-        y_label: of the vertical axis.
-        x_scale: of the horizontal axis.
-        y_scale: of the vertical axis.
-        ticks: places of the horizontal axis that are named; none to let them be chosen.
+        x_label, y_label, x_scale, y_scale: of the axes.
+        ticks: ticks of the horizontal axis; empty for automatic ticks.
         traces: the lines.
-        crosses: where runs diverged; each belongs to a line.
-        spread: how the ends of a spot are shown.
-        bounds: of the vertical axis if there is no line.
+        crosses: runs that diverged; each belongs to a line.
+        spread: how the ends of a spot are drawn.
+        bounds: limits of the vertical axis if no line is drawn.
     """
 
     x_label: str
@@ -75,7 +88,7 @@ class LinePanel(Panel):
     ticks: tuple[float, ...] = ()
     traces: tuple[Trace, ...]
     crosses: tuple[Cross, ...] = ()
-    spread: Literal["band", "bars"] = "band"
+    spread: Literal["bands", "bars"] = "bands"
     bounds: tuple[float, float] | None = None
 
     @property
@@ -86,142 +99,140 @@ class LinePanel(Panel):
     def labels(self) -> Mapping[str, Shape]:
         return {trace.label: "line" for trace in self.traces}
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences that explain the marks of the panel."""
+        is_wide = any(spot.low is not None for trace in self.traces for spot in trace.spots)
+        spread = f"{self.spread.capitalize()} show the ranges over the seeds."
+        crosses = "A cross marks runs that diverged."
+        return (*([spread] if is_wide else []), *([crosses] if self.crosses else []))
+
     def draw(self, axes: Axes, pens: Pens) -> None:
         for trace in self.traces:
             for piece in trace.pieces:
                 self._draw_piece(axes, pens, trace.label, piece)
         for cross, y in self._placed_crosses():
             pen = pens[cross.label]
-            transform = axes.transData if cross.y is not None else axes.get_xaxis_transform()
-            axes.plot(
-                [cross.x],
-                [y],
-                transform=transform,
-                marker="x",
-                markersize=6,
-                markeredgewidth=1.8,
-                color=pen.color,
-                linestyle="none",
-                clip_on=False,
-                zorder=4,
-                gid=pen.gid,
-            )
+            (mark,) = axes.plot([cross.x], [y], "x", transform=_transform(axes, cross), zorder=4)
+            mark.set(color=pen.color, gid=pen.gid, clip_on=False)
+            mark.set(markersize=6, markeredgewidth=1.8)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)
         set_scale(axes.xaxis, self.x_scale, self.ticks)
         set_scale(axes.yaxis, self.y_scale)
-        if (
-            self.bounds
-            and not any(trace.pieces for trace in self.traces)
-            and all(cross.y is None for cross in self.crosses)
-        ):
+        has_heights = any(trace.pieces for trace in self.traces) or any(
+            cross.y is not None for cross in self.crosses
+        )
+        if self.bounds and not has_heights:
             axes.set_ylim(self.bounds)
         elif self.y_scale == "linear":
             self._make_room(axes)
 
+    def _draw_piece(self, axes: Axes, pens: Pens, label: str, piece: tuple[Spot, ...]) -> None:
+        pen = pens[label]
+        axes.plot(
+            [spot.x for spot in piece],
+            [spot.y for spot in piece],
+            color=pen.color,
+            linestyle=pen.dashes,
+            marker=pen.marker,
+            markersize=4.0 if len(piece) <= 15 else 0.0,
+            linewidth=1.6,
+            gid=pen.gid,
+        )
+        ends = [(spot.x, spot.low, spot.high) for spot in piece if spot.low is not None]
+        if ends:
+            x, low, high = map(list, zip(*ends, strict=True))
+            if self.spread == "bands":
+                band = axes.fill_between(x, low, high, color=pen.color, alpha=0.16, linewidth=0)
+                band.set_gid(pen.gid)
+            else:
+                axes.vlines(x, low, high, colors=pen.color, linewidth=1.2, gid=pen.gid)
+
     def _make_room(self, axes: Axes) -> None:
-        """Keep the lines above the crosses at the bottom."""
+        """Extend the vertical axis so that lines are above the crosses at the bottom."""
         heights = [height for cross, height in self._placed_crosses() if cross.y is None]
         if heights:
             low, high = axes.get_ylim()
             room = max(heights) + self._cross_step
             axes.set_ylim(low - (high - low) * room / (1 - room), high)
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What one must know to read it, a sentence each."""
-        spots = [spot for trace in self.traces for piece in trace.pieces for spot in piece]
-        spread = {
-            "band": "Bands reach from the least to the greatest of the seeds.",
-            "bars": "Bars are 95 % confidence intervals, as far as values can lie there.",
-        }[self.spread]
-        wide = (spread,) if any(spot.low is not None for spot in spots) else ()
-        return (*wide, *(["A cross marks runs that diverged."] if self.crosses else []))
-
-    def _draw_piece(self, axes: Axes, pens: Pens, label: str, piece: tuple[Spot, ...]) -> None:
-        pen = pens[label]
-        size = 4.0 if len(piece) <= 15 else 0.0
-        x, y = [spot.x for spot in piece], [spot.y for spot in piece]
-        axes.plot(
-            x,
-            y,
-            color=pen.color,
-            linestyle=pen.dashes,
-            marker=pen.marker,
-            markersize=size,
-            linewidth=1.6,
-            gid=pen.gid,
-        )
-        wide = [
-            (spot.x, spot.low, spot.high)
-            for spot in piece
-            if spot.low is not None and spot.high is not None
-        ]
-        if wide:
-            places, low, high = zip(*wide, strict=True)
-            if self.spread == "band":
-                axes.fill_between(
-                    places, low, high, color=pen.color, alpha=0.16, linewidth=0, gid=pen.gid
-                )
-            else:
-                axes.vlines(places, low, high, colors=pen.color, linewidth=1.2, gid=pen.gid)
-
     def _placed_crosses(self) -> list[tuple[Cross, float]]:
-        """Each with its height: in the data's units, or in shares of the axes, where those that are near each other are stacked."""
-        places = [spot.x for trace in self.traces for piece in trace.pieces for spot in piece] + [
-            cross.x for cross in self.crosses
-        ]
+        """Return crosses with their heights: in data units, or in shares of the axes, stacked."""
+        places = [spot.x for trace in self.traces for spot in trace.spots]
+        places += [cross.x for cross in self.crosses]
         near = NEAR * (max(places) - min(places)) if places else 0.0
         placed: list[tuple[Cross, float]] = []
         for cross in self.crosses:
-            below = [
-                other for other, _ in placed if other.y is None and abs(other.x - cross.x) <= near
-            ]
-            placed.append(
-                (cross, BOTTOM + self._cross_step * len(below) if cross.y is None else cross.y)
-            )
+            below = sum(other.y is None and abs(other.x - cross.x) <= near for other, _ in placed)
+            height = BOTTOM + self._cross_step * below if cross.y is None else cross.y
+            placed.append((cross, height))
         return placed
 
     @property
     def _cross_step(self) -> float:
-        """Smaller where crosses are many, so that lines have room above them."""
+        """Distance of stacked crosses; less where they are many, to leave room for lines."""
         return min(STEP, MOST / max(1, sum(cross.y is None for cross in self.crosses)))
 
     def marks(self, axes: Axes) -> list[Mark]:
         found = []
         for trace in self.traces:
-            for spot in (spot for piece in trace.pieces for spot in piece):
-                x, y = pixels(axes, spot.x, spot.y)
-                found.append(Mark(label=trace.label, x=x, y=y, at=spot.at, says=spot.says))
+            for spot in trace.spots:
+                found.append(Mark.of(axes, trace.label, (spot.x, spot.y), spot.at, spot.says))
         for cross, height in self._placed_crosses():
-            transform = axes.transData if cross.y is not None else axes.get_xaxis_transform()
-            x, y = transform.transform((cross.x, height))
-            found.append(
-                Mark(label=cross.label, x=float(x), y=float(y), at=cross.at, says=cross.says)
-            )
+            x, y = map(float, _transform(axes, cross).transform((cross.x, height)))
+            found.append(Mark(label=cross.label, x=x, y=y, at=cross.at, says=cross.says))
         return found
 
     def table(self) -> DataTable:
         cells: dict[tuple[float, str], dict[str, list[str]]] = {}
-        for trace in self.traces:
-            for spot in (spot for piece in trace.pieces for spot in piece):
-                cells.setdefault((spot.x, spot.at), {}).setdefault(trace.label, []).append(
-                    spot.says
-                )
-        for cross in self.crosses:
-            cells.setdefault((cross.x, cross.at), {}).setdefault(cross.label, []).append(cross.says)
+        shown: list[tuple[str, Spot | Cross]] = []
+        shown += [(trace.label, spot) for trace in self.traces for spot in trace.spots]
+        shown += [(cross.label, cross) for cross in self.crosses]
+        for label, one in shown:
+            cells.setdefault((one.x, one.at), {}).setdefault(label, []).append(one.says)
         rows = [
             (at, *("; ".join(by_label.get(label, [])) for label in self.labels))
             for (_, at), by_label in sorted(cells.items())
         ]
-        return DataTable(
-            caption=self.title or self.y_label,
-            columns=(self.x_label, *self.labels),
-            rows=tuple(rows),
-        )
+        columns = (self.x_label, *self.labels)
+        return DataTable(caption=self.title or self.y_label, columns=columns, rows=tuple(rows))
+
+
+def _transform(axes: Axes, cross: Cross) -> Any:
+    return axes.get_xaxis_transform() if cross.y is None else axes.transData
 
 
 def remarks_of(panels: Sequence[LinePanel]) -> tuple[str, ...]:
-    """Those of all panels, each once, as one paragraph."""
+    """Return the remarks of all panels, each once, as one paragraph."""
     said = dict.fromkeys(remark for panel in panels for remark in panel.remarks)
     return (" ".join(said),) if said else ()
+
+
+def set_scale(axis: XAxis | YAxis, scale: Scale, ticks: Sequence[float] = ()) -> None:
+    """Set the scale of an axis and about five ticks, or those given."""
+    if scale == "log":
+        getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+        axis.set_major_locator(LogLocator(base=10, numticks=6))
+        axis.set_minor_locator(NullLocator())
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    if ticks:
+        axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
+
+
+def tick_label(value: float) -> str:
+    """Format a number on an axis without markup.
+
+    Example:
+        >>> tick_label(0.05), tick_label(2500.0), tick_label(1e6), tick_label(2e-7)
+        ('0.05', '2,500', '10⁶', '2·10⁻⁷')
+    """
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:,.10g}"
+    digits, exponent = f"{value:.2e}".split("e")
+    digits = digits.rstrip("0").rstrip(".")
+    power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
+    return power if digits == "1" else f"{digits}·{power}"

@@ -1,47 +1,77 @@
-"""Measured values over something that was varied."""
+"""Measured values: lines over a varied quantity, and tables."""
 
 import math
 from collections.abc import Mapping
 from statistics import linear_regression
+from typing import Any
 
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._words import number
-from holdfast.lab.report.figures._chart import Chart, not_yet
+from holdfast.lab.report._formatting import number
+from holdfast.lab.report.figures._chart import Chart, DataTable, chart_of, not_yet
 from holdfast.lab.report.figures._line_panel import LinePanel, Spot, Trace
-from holdfast.lab.report.figures._panel import DataTable
-from holdfast.lab.report.figures._views import Measured, MeasuredPanel, MeasuredValue
+from holdfast.lab.report.figures._views import Measured, MeasuredPanel, MeasuredValue, ValueTable
+
+NOT_MEASURED = "not measured"
 
 Exponents = dict[str, tuple[float, int]]
-"""Label to the exponent and how many points it was fitted to."""
+"""Label to the exponent and the number of points of the fit."""
 
 
-def measured(view: Measured, found: Collection) -> Chart:
-    """Lines through the values; where both axes are logarithmic, with the exponent that fits each best."""
-    wanted = [
-        value for panel in view.panels for line in panel.lines.values() for value in line.values()
-    ]
-    missing = sum(_value(value, found) is None for value in wanted)
+def measured(view: Measured, collection: Collection) -> Chart:
+    """Draw lines through values; on two logarithmic axes, with fitted exponents."""
+    lines = [by_x for panel in view.panels for by_x in panel.lines.values()]
+    values = [_number(value, collection) for by_x in lines for value in by_x.values()]
     panels, tables = [], []
     for panel in view.panels:
-        traces = [
-            trace
-            for trace in (_trace(panel, *line, found) for line in panel.lines.items())
-            if trace.pieces
-        ]
+        made = [_trace(panel, label, by_x, collection) for label, by_x in panel.lines.items()]
+        traces = [trace for trace in made if trace.pieces]
         fitted = _exponents(traces) if panel.x_scale == panel.y_scale == "log" else {}
-        if fitted:
-            tables.append(_exponent_table(panel.title, fitted))
-        if traces:
-            panels.append(_panel(panel, traces, fitted))
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=tuple(panels),
-        remarks=not_yet(missing, len(wanted), "value"),
-        keys="Lines",
-        tables=tuple(tables),
+        tables += [_exponent_table(panel.title, fitted)] if fitted else []
+        panels += [_panel(panel, traces, fitted)] if traces else []
+    remarks = not_yet(values.count(None), len(values), "value")
+    return chart_of(view, panels, remarks, keys="Lines", tables=tuple(tables))
+
+
+def value_table(view: ValueTable, collection: Collection) -> Chart:
+    """Make a chart without a drawing, with one table."""
+    wanted = [
+        cell for cells in view.rows.values() for cell in cells if isinstance(cell, MeasuredValue)
+    ]
+    missing = sum(_text(cell, collection) == NOT_MEASURED for cell in wanted)
+    remarks = not_yet(missing, len(wanted), "value")
+    if missing and missing == len(wanted):
+        return chart_of(view, remarks=remarks)
+    rows = tuple(
+        (label, *(_text(cell, collection) for cell in cells)) for label, cells in view.rows.items()
     )
+    table = DataTable(caption=view.title, columns=("", *view.columns), rows=rows)
+    return chart_of(view, remarks=remarks, tables=(table,))
+
+
+def _value(value: MeasuredValue, collection: Collection) -> Any:
+    """Return the value, or NOT_MEASURED."""
+    record = collection.measurements.get(value.measurement)
+    node: Any = None if record is None else record.result
+    for key in value.value.split("."):
+        if not isinstance(node, dict) or key not in node:
+            return NOT_MEASURED
+        node = node[key]
+    return node
+
+
+def _number(value: MeasuredValue, collection: Collection) -> float | None:
+    found = _value(value, collection)
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return float(found) if is_number and math.isfinite(found) else None
+
+
+def _text(cell: MeasuredValue | str, collection: Collection) -> str:
+    if isinstance(cell, str):
+        return cell
+    found, as_number = _value(cell, collection), _number(cell, collection)
+    if found is None:
+        return "none"
+    return str(found) if as_number is None else number(as_number)
 
 
 def _panel(panel: MeasuredPanel, traces: list[Trace], fitted: Exponents) -> LinePanel:
@@ -57,46 +87,32 @@ def _panel(panel: MeasuredPanel, traces: list[Trace], fitted: Exponents) -> Line
 
 
 def _trace(
-    panel: MeasuredPanel, label: str, line: Mapping[float, MeasuredValue], found: Collection
+    panel: MeasuredPanel, label: str, by_x: Mapping[float, MeasuredValue], collection: Collection
 ) -> Trace:
-    """The points that are there and that the axes can show."""
+    """Return the points that were measured and that the axes can show."""
     spots = []
-    for x in sorted(line):
-        value = _value(line[x], found)
-        if (
-            value is None
-            or (panel.x_scale == "log" and x <= 0)
-            or (panel.y_scale == "log" and value <= 0)
-        ):
-            continue
-        spots.append(Spot(x=x, y=value, at=f"{panel.x_label} {number(x)}", says=number(value)))
+    for x, measured_value in sorted(by_x.items(), key=lambda pair: pair[0]):
+        value = _number(measured_value, collection)
+        is_left_out = (panel.x_scale == "log" and x <= 0) or (
+            panel.y_scale == "log" and value is not None and value <= 0
+        )
+        if value is not None and not is_left_out:
+            at = f"{panel.x_label} {number(x)}"
+            spots.append(Spot(x=x, y=value, at=at, says=number(value)))
     return Trace(label=label, pieces=(tuple(spots),) if spots else ())
 
 
-def _value(wanted: MeasuredValue, found: Collection) -> float | None:
-    record = found.measurements.get(wanted.measurement)
-    value = None if record is None else record.result.get(wanted.value)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
-
-
 def _exponents(traces: list[Trace]) -> Exponents:
-    """The slope of the least-squares line through the logarithms, for lines with two places or more."""
+    """Fit the slope of the logarithms by least squares, for lines with at least two points."""
     fitted: Exponents = {}
     for trace in traces:
-        spots = trace.pieces[0]
-        if len({spot.x for spot in spots}) > 1:
-            line = linear_regression(
-                [math.log(spot.x) for spot in spots], [math.log(spot.y) for spot in spots]
-            )
-            fitted[trace.label] = line.slope, len(spots)
+        x, y = zip(*((math.log(spot.x), math.log(spot.y)) for spot in trace.spots), strict=True)
+        if len(set(x)) > 1:
+            fitted[trace.label] = linear_regression(x, y).slope, len(x)
     return fitted
 
 
 def _exponent_table(title: str, fitted: Exponents) -> DataTable:
     rows = tuple((label, f"{exponent:.2f}", str(n)) for label, (exponent, n) in fitted.items())
-    return DataTable(
-        caption=f"{title}: fitted exponents" if title else "Fitted exponents",
-        columns=("line", "exponent", "points"),
-        rows=rows,
-    )
+    caption = f"{title}: fitted exponents" if title else "Fitted exponents"
+    return DataTable(caption=caption, columns=("line", "exponent", "points"), rows=rows)

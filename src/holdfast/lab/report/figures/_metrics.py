@@ -1,57 +1,55 @@
-"""What a run has over time: where its summary keeps it, and how it is called."""
+"""Quantities that runs have over time, and the time per step."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import final
 
 from holdfast.lab.records import Summary
-from holdfast.lab.report._words import number, percent
+from holdfast.lab.report._formatting import number, percent
 from holdfast.lab.report.figures._views import Metric
+
+GRADIENT = "gradient"
+
+SAME_WORK = ("data", "model", "n_rows", "row_size")
+"""Fields of a configuration: where they are equal, the gradient is the same work."""
+
+REMARK = (
+    "The gradient is the same work for all methods; its median time is shown for all of them, "
+    "because the machine was not always equally fast."
+)
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Quantity:
-    """One of the figures of a summary.
+    """A quantity of a summary: of its evaluations if `is_evaluated`, else of its series.
 
-    Args:
-        key: its name there.
-        label: of its axis.
-        is_evaluated: whether it stands among the evaluations, else among the series.
-        factor: from the summary's unit to the one that is shown.
-        form: a value in words.
+    `factor` converts to the unit that is shown, `form` formats a value.
     """
 
     key: Metric
     label: str
-    is_evaluated: bool
+    is_evaluated: bool = False
     factor: float = 1.0
     form: Callable[[float], str] = number
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Between which it must lie, if it is a share."""
+        """Range of possible values of a share."""
         return None if self.factor == 1 else (0.0, self.factor)
 
-    def within(self, value: float) -> float:
-        """The value, or the bound beyond which it cannot lie."""
-        low, high = self.bounds or (-math.inf, math.inf)
-        return min(max(value, low), high)
-
     def over_steps(self, run: Summary) -> list[tuple[int, float]]:
-        """Steps and values, where there are any."""
+        """Return steps and values, without missing values."""
+        steps, values = run.series["step"], run.series.get(self.key, ())
         if self.is_evaluated:
-            pairs = [(entry["step"], entry.get(self.key)) for entry in run.content["evaluations"]]
-        else:
-            series = run.content["series"]
-            pairs = list(zip(series.get("step", []), series.get(self.key, []), strict=False))
-        return [
-            (int(step), self.factor * float(value)) for step, value in pairs if value is not None
-        ]
+            steps = tuple(one.step for one in run.evaluations)
+            values = tuple(getattr(one, self.key) for one in run.evaluations)
+        pairs = zip(steps, values, strict=False)  # a series may be missing
+        return [(int(step or 0), self.factor * value) for step, value in pairs if value is not None]
 
     def at_the_end(self, run: Summary) -> float | None:
-        """The last value."""
+        """Return the last value."""
         values = self.over_steps(run)
         return values[-1][1] if values else None
 
@@ -59,27 +57,43 @@ class Quantity:
 QUANTITIES: Mapping[Metric, Quantity] = {
     quantity.key: quantity
     for quantity in (
+        Quantity("accuracy", "test accuracy (%)", is_evaluated=True, factor=100, form=percent),
+        Quantity("test_loss", "test loss", is_evaluated=True),
         Quantity(
-            key="accuracy", label="test accuracy (%)", is_evaluated=True, factor=100.0, form=percent
+            "attack_success", "attack success (%)", is_evaluated=True, factor=100, form=percent
         ),
-        Quantity(key="test_loss", label="test loss", is_evaluated=True),
-        Quantity(
-            key="attack_success",
-            label="attack success (%)",
-            is_evaluated=True,
-            factor=100.0,
-            form=percent,
-        ),
-        Quantity(key="loss", label="training loss", is_evaluated=False),
-        Quantity(key="residual", label="relative residual", is_evaluated=False),
-        Quantity(key="memory_norm", label="norm of the memory", is_evaluated=False),
-        Quantity(
-            key="bad_weight", label="weight of bad rows (%)", is_evaluated=False, factor=100.0
-        ),
+        Quantity("loss", "training loss"),
+        Quantity("residual", "relative residual"),
+        Quantity("memory_norm", "norm of the memory"),
+        Quantity("bad_weight", "weight of bad rows (%)", factor=100),
     )
 }
 
 
 def accuracy_in_percent(run: Summary) -> float | None:
-    """The last test accuracy."""
+    """Return the last test accuracy in percent."""
     return QUANTITIES["accuracy"].at_the_end(run)
+
+
+def step_times(runs: Iterable[Summary]) -> dict[str, dict[str, float]]:
+    """Return the seconds of each part of a step, by the hash of the run.
+
+    The time of the gradient is the median over all runs with the same work on the same kind of
+    device.
+    """
+    runs = list(runs)
+    gradients: dict[tuple[str, ...], list[float]] = {}
+    for run in runs:
+        if GRADIENT in run.seconds:  # a run without a step has no times
+            gradients.setdefault(_work(run), []).append(run.seconds[GRADIENT])
+    usual = {work: median(seconds) for work, seconds in gradients.items()}
+    return {
+        run.hash: run.seconds | ({GRADIENT: usual[_work(run)]} if GRADIENT in run.seconds else {})
+        for run in runs
+    }
+
+
+def _work(run: Summary) -> tuple[str, ...]:
+    machine = run.machine or {}
+    settings = [run.config.get(name) for name in SAME_WORK]
+    return tuple(map(str, (*settings, machine.get("device"), machine.get("threads"))))

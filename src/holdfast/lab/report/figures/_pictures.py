@@ -1,4 +1,4 @@
-"""Small images, drawn large."""
+"""Small images."""
 
 import base64
 import io
@@ -11,18 +11,27 @@ from matplotlib.image import imread
 from matplotlib.ticker import FixedLocator
 
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report.figures._chart import Chart, Picture, PictureGrid
-from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape
+from holdfast.lab.report.figures._chart import (
+    Chart,
+    DataTable,
+    Mark,
+    Panel,
+    Pens,
+    Picture,
+    PictureGrid,
+    Shape,
+    chart_of,
+)
 from holdfast.lab.report.figures._views import Pictures
 
 GAP = 0.06
-"""Between images, in shares of one."""
+"""Distance between images, as a share of their width."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class PicturePanel(Panel):
-    """All images on one pair of axes, a unit apart."""
+    """All images on one pair of axes, one unit apart."""
 
     grid: PictureGrid
 
@@ -35,17 +44,16 @@ class PicturePanel(Panel):
         return {}
 
     def draw(self, axes: Axes, pens: Pens) -> None:
+        n_rows, n_columns = len(self.grid.rows), len(self.grid.columns)
         for i, (_, pictures) in enumerate(self.grid.rows):
             for j, picture in enumerate(pictures):
-                pixels = imread(io.BytesIO(base64.b64decode(picture.data)), format="png")
+                image = _decode(picture.data)
                 extent = (j + GAP, j + 1 - GAP, i + 1 - GAP, i + GAP)
-                axes.imshow(
-                    pixels, extent=extent, interpolation="none", cmap="gray", vmin=0, vmax=1
-                )
-        axes.set_xlim(0, len(self.grid.columns))
-        axes.set_ylim(len(self.grid.rows), 0)
-        axes.xaxis.set_major_locator(FixedLocator([j + 0.5 for j in range(len(self.grid.columns))]))
-        axes.yaxis.set_major_locator(FixedLocator([i + 0.5 for i in range(len(self.grid.rows))]))
+                axes.imshow(image, extent=extent, interpolation="none", cmap="gray", vmin=0, vmax=1)
+        axes.set_xlim(0, n_columns)
+        axes.set_ylim(n_rows, 0)
+        axes.xaxis.set_major_locator(FixedLocator([j + 0.5 for j in range(n_columns)]))
+        axes.yaxis.set_major_locator(FixedLocator([i + 0.5 for i in range(n_rows)]))
         axes.set_xticklabels(self.grid.columns)
         axes.set_yticklabels([label for label, _ in self.grid.rows])
         axes.tick_params(length=0, labeltop=True, labelbottom=False)
@@ -56,54 +64,37 @@ class PicturePanel(Panel):
         return []
 
     def table(self) -> DataTable:
-        rows = tuple(
-            (label, *(picture.alt for picture in pictures)) for label, pictures in self.grid.rows
-        )
+        rows = tuple((label, *(one.alt for one in shown)) for label, shown in self.grid.rows)
         return DataTable(caption=self.title, columns=("", *self.grid.columns), rows=rows)
 
 
-def pictures(view: Pictures, found: Collection) -> Chart:
-    """The images of a measurement."""
-    record = found.measurements.get(view.measurement)
+def pictures(view: Pictures, collection: Collection) -> Chart:
+    """Draw the images of a measurement."""
+    record = collection.measurements.get(view.measurement)
     if record is None:
-        remark = "Nothing to show yet: its measurement is not there."
-        return Chart(kind=view.kind, title=view.title, note=view.note, remarks=(remark,))
+        return chart_of(view, remarks=["Nothing to show yet: its measurement is missing."])
     try:
         grid = _grid(record.result)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OSError,
-        SyntaxError,
-    ):  # the last is what a damaged PNG raises
-        remark = f"The measurement {record.hash[:8]} does not hold images that can be read."
-        return Chart(kind=view.kind, title=view.title, note=view.note, remarks=(remark,))
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=(PicturePanel(title="", grid=grid),),
-        pictures=grid,
-    )
+    # A damaged PNG raises SyntaxError.
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, SyntaxError):
+        remark = f"The images of measurement {record.hash[:8]} could not be read."
+        return chart_of(view, remarks=[remark])
+    return chart_of(view, [PicturePanel(title="", grid=grid)], pictures=grid)
 
 
-def _grid(result: dict[str, Any]) -> PictureGrid:
+def _grid(result: Mapping[str, Any]) -> PictureGrid:
     columns = tuple(str(name) for name in result["columns"])
     rows = []
     for row in result["rows"]:
-        label = str(row["label"])
-        shown = tuple(
-            _picture(data, f"{label}, {column}")
-            for data, column in zip(row["pictures"], columns, strict=True)
-        )
+        label, named = str(row["label"]), zip(row["pictures"], columns, strict=True)
+        shown = tuple(Picture(data=data, alt=f"{label}, {column}") for data, column in named)
         rows.append((label, shown))
+    for picture in (picture for _, shown in rows for picture in shown):
+        _decode(picture.data)
     if not rows or not columns:
         raise ValueError("no image")
     return PictureGrid(columns=columns, rows=tuple(rows))
 
 
-def _picture(data: str, alt: str) -> Picture:
-    imread(io.BytesIO(base64.b64decode(data, validate=True)), format="png")
-    return Picture(data=data, alt=alt)
+def _decode(data: str) -> Any:
+    return imread(io.BytesIO(base64.b64decode(data, validate=True)), format="png")

@@ -1,4 +1,4 @@
-"""Weight given to each row."""
+"""Weight given to each row over time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,24 +11,30 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from holdfast.lab.records import Summary
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._words import number
-from holdfast.lab.report.figures._chart import Chart, absent
-from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
+from holdfast.lab.report._formatting import number
+from holdfast.lab.report.figures._chart import (
+    Chart,
+    DataTable,
+    Mark,
+    Panel,
+    Pens,
+    Shape,
+    absent,
+    chart_of,
+)
 from holdfast.lab.report.figures._views import RowWeights
 
 FINE = 7
-"""Pixels along a side of a cell that is marked."""
+"""Pixels along a side of a marked cell."""
 
 SHAPES: dict[str, Shape] = {"weight": "patch", "bad row": "marker", "rejected row": "frame"}
 
-FEWEST = 12
-"""Steps that there is room for, however few there are."""
+MIN_STEPS = 12
+"""Steps that the horizontal axis has room for."""
 
+Color = tuple[float, float, float]
 Pixel = tuple[float, float, float, float]
-"""Red, green, blue, and how much it covers."""
-
-Cell = Callable[[int, int, float, tuple[float, float, float]], Pixel]
-"""What a mark has at a pixel of a cell whose weight has some strength."""
+"""Red, green, blue and opacity."""
 
 CLEAR: Pixel = (1.0, 1.0, 1.0, 0.0)
 
@@ -36,10 +42,10 @@ CLEAR: Pixel = (1.0, 1.0, 1.0, 0.0)
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeatPanel(Panel):
-    """Rows over steps: the stronger the colour, the greater the weight; a dot marks a bad row, a frame a rejected one.
+    """Rows over steps: stronger color is more weight; dots are bad rows, frames rejected ones.
 
-    The layers are images with transparency rather than thousands of shapes: small, and right on light and dark ground. A dot has a white edge, the stronger the
-    greater the weight is: a bad row that was believed must not be overlooked.
+    The layers are images with transparency, which are small and work on light and dark background.
+    A dot has a white edge whose opacity is the weight, so that a bad row with weight stands out.
     """
 
     steps: tuple[int, ...]
@@ -53,7 +59,7 @@ class HeatPanel(Panel):
 
     @property
     def n_rows(self) -> int:
-        """How many rows a step has."""
+        """Number of rows."""
         return len(self.weights[0])
 
     @property
@@ -62,136 +68,110 @@ class HeatPanel(Panel):
         return {label: shape for label, shape in SHAPES.items() if is_drawn[label]}
 
     def draw(self, axes: Axes, pens: Pens) -> None:
+        n, n_steps = self.n_rows, len(self.steps)
         top = max(max(step) for step in self.weights) or 1.0
-        strengths = [
-            [self.weights[j][i] / top for j in range(len(self.steps))] for i in range(self.n_rows)
-        ]
-        color = to_rgb(pens.ink_in_images("weight"))
-        self._draw_layer(
-            axes, pens, "weight", [[(*color, strength) for strength in line] for line in strengths]
-        )
-        for label, cells, cell in (
+        strengths = [[self.weights[j][i] / top for j in range(n_steps)] for i in range(n)]
+        colors = {label: to_rgb(pens.image_color(label)) for label in SHAPES}
+        layers = {"weight": [[(*colors["weight"], x) for x in line] for line in strengths]}
+        for label, cells, pixel in (
             ("bad row", self.bad, _dot),
             ("rejected row", self.rejected, _frame),
         ):
             if any(cells):
-                self._draw_layer(
-                    axes,
-                    pens,
-                    label,
-                    self._marked(cells, strengths, cell, to_rgb(pens.ink_in_images(label))),
-                )
-        axes.set_xlim(0, max(len(self.steps), FEWEST))
-        axes.set_ylim(self.n_rows, 0)
+                layers[label] = _marked(cells, strengths, pixel, colors[label])
+        extent = (0.0, float(n_steps), float(n), 0.0)
+        for label, image in layers.items():
+            gid = pens[label].gid
+            axes.imshow(image, extent=extent, interpolation="none", aspect="auto", gid=gid)
+        self._draw_axes(axes)
+
+    def _draw_axes(self, axes: Axes) -> None:
+        n, n_steps = self.n_rows, len(self.steps)
+        axes.set_xlim(0, max(n_steps, MIN_STEPS))
+        axes.set_ylim(n, 0)
         axes.set_xlabel("step")
         axes.set_ylabel("row")
         axes.grid(visible=False)
-        every = max(1, len(self.steps) // 4)
-        named = list(range(every - 1, len(self.steps), every))
-        axes.xaxis.set_major_locator(FixedLocator([j + 0.5 for j in named]))
+        every = max(1, n_steps // 4)
+        axes.xaxis.set_major_locator(
+            FixedLocator([j + 0.5 for j in range(every - 1, n_steps, every)])
+        )
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{self.steps[int(x)]:,}"))
         axes.yaxis.set_major_locator(
-            FixedLocator([i + 0.5 for i in range(0, self.n_rows, max(1, -(-self.n_rows // 6)))])
+            FixedLocator([i + 0.5 for i in range(0, n, max(1, -(-n // 6)))])
         )
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: str(int(y))))
-
-    def _draw_layer(self, axes: Axes, pens: Pens, label: str, image: list[list[Pixel]]) -> None:
-        extent = (0.0, float(len(self.steps)), float(self.n_rows), 0.0)
-        axes.imshow(image, extent=extent, interpolation="none", aspect="auto", gid=pens[label].gid)
-
-    def _marked(
-        self,
-        cells: tuple[frozenset[int], ...],
-        strengths: list[list[float]],
-        cell: Cell,
-        color: tuple[float, float, float],
-    ) -> list[list[Pixel]]:
-        """The marks of some cells, in fine pixels."""
-        return [
-            [
-                cell(u, v, strengths[i][j], color) if i in cells[j] else CLEAR
-                for j in range(len(self.steps))
-                for u in range(FINE)
-            ]
-            for i in range(self.n_rows)
-            for v in range(FINE)
-        ]
 
     def marks(self, axes: Axes) -> list[Mark]:
         found = []
         for i in range(self.n_rows):
             for j, step in enumerate(self.steps):
-                x, y = pixels(axes, j + 0.5, i + 0.5)
                 says = number(self.weights[j][i]) + (", bad" if i in self.bad[j] else "")
                 says += ", rejected" if i in self.rejected[j] else ""
-                found.append(
-                    Mark(label=f"row {i}", x=x, y=y, at=f"step {step:,}, weight", says=says)
-                )
+                at = f"step {step:,}, weight"
+                found.append(Mark.of(axes, f"row {i}", (j + 0.5, i + 0.5), at, says))
         return found
 
     def table(self) -> DataTable:
         rows = []
         for i in range(self.n_rows):
-            when_bad = [
-                step[i] for step, bad in zip(self.weights, self.bad, strict=True) if i in bad
-            ]
-            when_good = [
-                step[i] for step, bad in zip(self.weights, self.bad, strict=True) if i not in bad
-            ]
-            means = [number(fmean(some)) if some else "" for some in (when_good, when_bad)]
+            cells = [(i in bad, step[i]) for step, bad in zip(self.weights, self.bad, strict=True)]
+            good, bad = [[w for is_bad, w in cells if is_bad == want] for want in (False, True)]
+            means = [number(fmean(some)) if some else "" for some in (good, bad)]
             rejected = sum(i in some for some in self.rejected)
-            rows.append((str(i), *means, str(len(when_bad)), str(rejected)))
-        columns = (
-            "row",
-            "mean weight when good",
-            "mean weight when bad",
-            "times bad",
-            "times rejected",
-        )
+            rows.append((str(i), *means, str(len(bad)), str(rejected)))
+        means_of = ("mean weight when good", "mean weight when bad")
         return DataTable(
-            caption=f"{self.title}, at {len(self.steps)} steps", columns=columns, rows=tuple(rows)
+            caption=f"{self.title}, at {len(self.steps)} steps",
+            columns=("row", *means_of, "times bad", "times rejected"),
+            rows=tuple(rows),
         )
 
 
-def _dot(u: int, v: int, strength: float, color: tuple[float, float, float]) -> Pixel:
+def _marked(
+    cells: tuple[frozenset[int], ...],
+    strengths: list[list[float]],
+    pixel: Callable[[int, int, float, Color], Pixel],
+    color: Color,
+) -> list[list[Pixel]]:
+    """Draw a mark in some of the cells, in fine pixels."""
+    return [
+        [
+            pixel(u, v, line[j], color) if i in cells[j] else CLEAR
+            for j in range(len(cells))
+            for u in range(FINE)
+        ]
+        for i, line in enumerate(strengths)
+        for v in range(FINE)
+    ]
+
+
+def _dot(u: int, v: int, strength: float, color: Color) -> Pixel:
     far = max(abs(u - FINE // 2), abs(v - FINE // 2))
     return (*color, 1.0) if far <= 1 else (1.0, 1.0, 1.0, strength) if far == 2 else CLEAR
 
 
-def _frame(u: int, v: int, _strength: float, color: tuple[float, float, float]) -> Pixel:
+def _frame(u: int, v: int, _strength: float, color: Color) -> Pixel:
     return (*color, 1.0) if {u, v} & {0, FINE - 1} else CLEAR
 
 
-def row_weights(view: RowWeights, found: Collection) -> Chart:
-    """One panel per run that has weights."""
-    panels, remarks = [], list(absent(found, list(view.panels.values())))
+def row_weights(view: RowWeights, collection: Collection) -> Chart:
+    """Draw one panel per run that has weights."""
+    panels, remarks = [], list(absent(collection, list(view.panels.values())))
     for title, key in view.panels.items():
-        run = found.runs.get(key)
-        if run is None:
-            continue
-        heat = _heat(title, run)
-        if heat is None:
+        run = collection.runs.get(key)
+        if run is not None and run.rows.weights:
+            panels.append(_heat(title, run))
+        elif run is not None:
             remarks.append(f"{title}: this run has no weights of rows.")
-        else:
-            panels.append(heat)
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=tuple(panels),
-        remarks=tuple(remarks),
-        keys="Layers",
-    )
+    return chart_of(view, panels, remarks, keys="Layers")
 
 
-def _heat(title: str, run: Summary) -> HeatPanel | None:
-    rows = run.content["rows"]
-    if not rows["weights"]:
-        return None
+def _heat(title: str, run: Summary) -> HeatPanel:
     return HeatPanel(
         title=title,
-        steps=tuple(rows["step"]),
-        weights=tuple(map(tuple, rows["weights"])),
-        bad=tuple(frozenset(some) for some in rows["bad"]),
-        rejected=tuple(frozenset(some) for some in rows["rejected"]),
+        steps=run.rows.step,
+        weights=run.rows.weights or (),
+        bad=tuple(frozenset(some) for some in run.rows.bad),
+        rejected=tuple(frozenset(some) for some in run.rows.rejected),
     )

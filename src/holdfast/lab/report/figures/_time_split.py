@@ -1,7 +1,7 @@
-"""What a step spends its time on."""
+"""Time per step by its parts."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import final
@@ -9,20 +9,28 @@ from typing import final
 from matplotlib.axes import Axes
 
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report.figures._chart import Chart, absent
-from holdfast.lab.report.figures._panel import DataTable, Mark, Panel, Pens, Shape, pixels
-from holdfast.lab.report.figures._step_times import REMARK, step_times
-from holdfast.lab.report.figures._ticks import set_scale
+from holdfast.lab.report.figures._chart import (
+    Chart,
+    DataTable,
+    Mark,
+    Panel,
+    Pens,
+    Shape,
+    absent,
+    chart_of,
+)
+from holdfast.lab.report.figures._line_panel import set_scale
+from holdfast.lab.report.figures._metrics import REMARK, step_times
 from holdfast.lab.report.figures._views import Runs, TimeSplit
 
 PARTS = ("data", "attack", "gradient", "aggregation", "optimizer")
-"""In the order of a step; others come after them."""
+"""Parts in the order of a step; others follow."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class BarPanel(Panel):
-    """One bar per method, in milliseconds, made of the parts of a step."""
+    """One bar per method, in milliseconds, stacked by part."""
 
     bars: tuple[tuple[str, dict[str, float]], ...]
 
@@ -33,31 +41,23 @@ class BarPanel(Panel):
 
     @property
     def labels(self) -> Mapping[str, Shape]:
-        there = {part for _, parts in self.bars for part in parts}
-        return dict.fromkeys(
-            sorted(
-                there, key=lambda part: (PARTS.index(part) if part in PARTS else len(PARTS), part)
-            ),
-            "patch",
-        )
+        present = {part for _, parts in self.bars for part in parts}
+        known = [part for part in PARTS if part in present]
+        return dict.fromkeys([*known, *sorted(present.difference(PARTS))], "patch")
 
-    def _pieces(self) -> list[tuple[int, str, float, float]]:
-        """Line, part, start and length."""
-        pieces = []
+    def _pieces(self) -> Iterator[tuple[int, str, float, float]]:
+        """Yield bar, part, start and length."""
         for i, (_, parts) in enumerate(self.bars):
             start = 0.0
             for part in self.labels:
-                pieces.append((i, part, start, parts.get(part, 0.0)))
-                start += parts.get(part, 0.0)
-        return pieces
+                if parts.get(part):
+                    yield i, part, start, parts[part]
+                    start += parts[part]
 
     def draw(self, axes: Axes, pens: Pens) -> None:
         for i, part, start, length in self._pieces():
-            if length:
-                pen = pens[part]
-                axes.barh(
-                    i, length, left=start, height=0.66, color=pen.color, linewidth=0, gid=pen.gid
-                )
+            pen = pens[part]
+            axes.barh(i, length, 0.66, start, color=pen.color, linewidth=0, gid=pen.gid)
         for i, (_, parts) in enumerate(self.bars):
             total = sum(parts.values())
             axes.annotate(
@@ -79,57 +79,36 @@ class BarPanel(Panel):
         set_scale(axes.xaxis, "linear")
 
     def marks(self, axes: Axes) -> list[Mark]:
-        found = []
-        for i, part, start, length in self._pieces():
-            if length:
-                x, y = pixels(axes, start + length / 2, i)
-                found.append(
-                    Mark(label=part, x=x, y=y, at=self.bars[i][0], says=f"{length:,.1f} ms")
-                )
-        return found
+        return [
+            Mark.of(axes, part, (start + length / 2, i), self.bars[i][0], f"{length:,.1f} ms")
+            for i, part, start, length in self._pieces()
+        ]
 
     def table(self) -> DataTable:
-        rows = [
-            (
-                label,
-                *(f"{parts[part]:,.1f}" if part in parts else "" for part in self.labels),
-                f"{sum(parts.values()):,.1f}",
-            )
-            for label, parts in self.bars
-        ]
-        return DataTable(
-            caption="Milliseconds per step",
-            columns=("method", *self.labels, "together"),
-            rows=tuple(rows),
-        )
+        rows = []
+        for label, parts in self.bars:
+            cells = [f"{parts[part]:,.1f}" if part in parts else "" for part in self.labels]
+            rows.append((label, *cells, f"{sum(parts.values()):,.1f}"))
+        columns = ("method", *self.labels, "total")
+        return DataTable(caption="Milliseconds per step", columns=columns, rows=tuple(rows))
 
 
-def _wrapped(label: str) -> str:
-    return textwrap.fill(label, 20)
-
-
-def time_split(view: TimeSplit, found: Collection) -> Chart:
-    """The mean over the seeds that ended of the median time of each part."""
+def time_split(view: TimeSplit, collection: Collection) -> Chart:
+    """Draw the mean over the seeds that ended of the median time of each part."""
     keys = [key for runs in view.lines.values() for key in runs]
-    times = step_times(
-        found.runs[key]
-        for key in dict.fromkeys(keys)
-        if key in found.runs and found.runs[key].has_ended
-    )
+    present = [collection.runs[key] for key in dict.fromkeys(keys) if key in collection.runs]
+    times = step_times(run for run in present if run.has_ended)
     bars = [(label, parts) for label, some in view.lines.items() if (parts := _parts(some, times))]
-    panels = (BarPanel(title="", bars=tuple(bars)),) if bars else ()
-    remarks = (*([REMARK] if len(times) > 1 else []), *absent(found, keys))
-    return Chart(
-        kind=view.kind,
-        title=view.title,
-        note=view.note,
-        panels=panels,
-        remarks=remarks,
-        keys="Parts",
-    )
+    panels = [BarPanel(title="", bars=tuple(bars))] if bars else []
+    remarks = [REMARK] if len(times) > 1 else []
+    return chart_of(view, panels, [*remarks, *absent(collection, keys)], keys="Parts")
 
 
 def _parts(keys: Runs, times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     runs = [times[key] for key in keys if key in times]
     names = dict.fromkeys(part for seconds in runs for part in seconds if part != "evaluation")
     return {part: 1000 * fmean(seconds.get(part, 0.0) for seconds in runs) for part in names}
+
+
+def _wrapped(label: str) -> str:
+    return textwrap.fill(label, 20)

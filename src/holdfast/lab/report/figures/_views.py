@@ -40,7 +40,7 @@ class View:
 @final
 @dataclass(frozen=True)
 class PaperCell:
-    """A percentage of the paper with the half-width of its interval; `mean` is None in an empty cell."""
+    """A percentage of the paper with its interval's half-width; `mean` None is an empty cell."""
 
     mean: float | None
     interval: float | None = None
@@ -86,7 +86,7 @@ class Curves(View):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Points(View):
-    """A metric at the end of runs over a quantity in which they differ, such as the share of bad rows.
+    """A metric at the end of runs over a setting, such as the share of bad rows.
 
     Args:
         x_label: the name of that quantity.

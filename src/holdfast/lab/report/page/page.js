@@ -4,12 +4,15 @@
   const SVG = "http://www.w3.org/2000/svg";
   const live = document.getElementById("live");
 
-  /* Light and dark: as the system has it, until the button is used. */
+  /* Light or dark as in the system, until the button is used. */
   function bindTheme(button) {
     const root = document.documentElement;
     const isDark = () => getComputedStyle(root).colorScheme === "dark";
     const name = () => { button.textContent = isDark() ? "Light" : "Dark"; };
-    button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; name(); });
+    button.addEventListener("click", () => {
+      root.dataset.theme = isDark() ? "light" : "dark";
+      name();
+    });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
     button.hidden = false;
     name();
@@ -36,7 +39,7 @@
     }
   }
 
-  /* A check box hides and shows what bears its key, in all panels of its figure. */
+  /* A check box hides and shows the artists with its key in all panels of its figure. */
   function bindKeys(figure) {
     const hidden = new Set();
     for (const box of figure.querySelectorAll("input[data-key]")) {
@@ -48,12 +51,12 @@
         }
       };
       box.addEventListener("change", apply);
-      apply(); // a browser may remember boxes when a page is loaded again
+      apply(); // browsers may restore boxes when a page is loaded again
     }
     return hidden;
   }
 
-  /* Pointing at a panel, or walking through it by the arrow keys. */
+  /* Show values under the pointer, or from point to point by arrow keys. */
   function bindPanel(panel, hidden) {
     const places = JSON.parse(panel.querySelector("script").textContent);
     const svg = panel.querySelector(".drawing > svg");
@@ -73,10 +76,12 @@
     dot.setAttribute("r", "5");
     let current = null;
 
+    const described = (mark) => [mark.at, mark.says].filter(Boolean).join(": ");
     const seen = () => marks.filter((mark) => !hidden.has(mark.key));
     const nearest = (some, x, y) => {
       const far = (mark) => (mark.x - x) ** 2 + (mark.y - y) ** 2;
-      return some.reduce((best, mark) => (best === null || far(mark) < far(best) ? mark : best), null);
+      const nearer = (best, mark) => (best === null || far(mark) < far(best) ? mark : best);
+      return some.reduce(nearer, null);
     };
 
     function show(mark) {
@@ -91,17 +96,18 @@
       hair.setAttribute("y2", view.height);
       const name = document.createElement("b");
       name.textContent = mark.label;
-      tip.replaceChildren(name, [mark.at, mark.says].filter(Boolean).join(": "));
+      tip.replaceChildren(name, described(mark));
       const box = svg.getBoundingClientRect();
       const x = (mark.x / view.width) * box.width;
       const y = (mark.y / view.height) * box.height;
-      const right = Math.min(box.width, document.documentElement.clientWidth - box.left) - tip.offsetWidth;
+      const room = document.documentElement.clientWidth - box.left;
+      const right = Math.min(box.width, room) - tip.offsetWidth;
       tip.style.left = `${Math.max(0, Math.min(x - tip.offsetWidth / 2, right))}px`;
       tip.style.top = `${y - tip.offsetHeight - 12 < -20 ? y + 14 : y - tip.offsetHeight - 12}px`;
     }
 
     function speak() {
-      if (current) live.textContent = `${current.label}, ${[current.at, current.says].filter(Boolean).join(": ")}`;
+      if (current) live.textContent = `${current.label}, ${described(current)}`;
     }
 
     function point(event) {
@@ -118,7 +124,8 @@
     function between(step) {
       const rows = [...new Set(seen().map((mark) => mark.row))].sort((a, b) => a - b);
       const row = rows[rows.indexOf(current.row) + step];
-      if (row !== undefined) show(nearest(seen().filter((mark) => mark.row === row), current.x, current.y));
+      const inRow = seen().filter((mark) => mark.row === row);
+      if (row !== undefined) show(nearest(inRow, current.x, current.y));
     }
 
     const moves = {
@@ -133,13 +140,16 @@
       if (event.key === "Escape") { show(null); return; }
       if (!(event.key in moves) || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
-      if (current === null || hidden.has(current.key)) show(seen()[0] ?? null); else moves[event.key]();
+      if (current === null || hidden.has(current.key)) show(seen()[0] ?? null);
+      else moves[event.key]();
       speak();
     });
     panel.addEventListener("blur", () => show(null));
     svg.addEventListener("pointermove", point);
     svg.addEventListener("pointerdown", point);
-    svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") show(null); });
+    svg.addEventListener("pointerleave", (event) => {
+      if (event.pointerType === "mouse") show(null);
+    });
     show(null);
   }
 
