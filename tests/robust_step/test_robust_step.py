@@ -468,7 +468,7 @@ def test_presets_by_name() -> None:
     assert {type(step.aggregator) for step in (ours, paper, published)} == {GeometricMedian}
     assert preset("bgmd").selector == NormSampling(fraction=0.1)
     assert repr(bgmd(aggregator=Krum(n_bad=2))).startswith(
-        "RobustStep(Krum(n_bad=2), selector=NormSampling(fraction=0.1"
+        "RobustStep(Krum(n_bad=2, bad_fraction=None), selector=NormSampling(fraction=0.1"
     )
     for memory in MEMORIES:
         assert memories.from_json(memories.to_json(memory)) == memory
