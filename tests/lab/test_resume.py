@@ -32,7 +32,7 @@ from holdfast.lab.training import resume, run
 from tests.lab.cases import RUNS, TINY, tiny
 from tests.lab.conftest import few_to_test
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint.pt"
 pytestmark = pytest.mark.usefixtures("few_images")
 every_run = pytest.mark.parametrize("config", RUNS.values(), ids=RUNS.keys())
 
@@ -227,7 +227,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: bytes | None) -
     path = tmp_path / CHECKPOINT
     path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
     with pytest.raises(
-        ValueError, match=r"^`path` must be a whole checkpoint, got .*checkpoint\.safetensors"
+        ValueError, match=r"^`path` must be a whole checkpoint, got .*checkpoint\.pt"
     ):
         resume(tmp_path)
 
@@ -472,8 +472,8 @@ def test_a_run_from_before_a_field_came_into_being_goes_on(tmp_path: Path) -> No
     del content["config"]["threat"]["repeats"]
     content["hash"] = config_hash(content["config"])
     (tmp_path / "old" / "run.json").write_text(json.dumps(content))
-    state = load_checkpoint(tmp_path / "old" / "checkpoint.safetensors")
-    save_checkpoint(tmp_path / "old" / "checkpoint.safetensors", state | {"hash": content["hash"]})
+    state = load_checkpoint(tmp_path / "old" / "checkpoint.pt")
+    save_checkpoint(tmp_path / "old" / "checkpoint.pt", state | {"hash": content["hash"]})
     assert run(config, tmp_path / "old").without_times() == whole.without_times()
     with pytest.raises(ValueError, match="which holds another"):
         run(replace(config, seed=5), tmp_path / "old")

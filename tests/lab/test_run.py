@@ -26,7 +26,7 @@ from holdfast.seeds import stream
 from holdfast.threats import Adversaries, Backdoor, TargetLabel, attacks
 from tests.lab.cases import RUNS, TINY, tiny
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint.pt"
 SECONDS = {"data", "gradient", "attack", "aggregation", "optimizer"}
 pytestmark = pytest.mark.usefixtures("data_in_memory")
 every_run = pytest.mark.parametrize("config", RUNS.values(), ids=RUNS.keys())
