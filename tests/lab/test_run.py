@@ -18,9 +18,7 @@ from holdfast.lab.partitions import Shards
 from holdfast.lab.records import load_checkpoint, read_record
 from holdfast.lab.schedules import Cosine
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
-from holdfast.lab.training._experiment import Experiment
-from holdfast.lab.training._loop import training
-from holdfast.lab.training._trust import descent_score, trusted_gradient
+from holdfast.lab.training._loop import Experiment, descent_score, training, trusted_gradient
 from holdfast.layout import Layout
 from holdfast.seeds import stream
 from holdfast.threats import Adversaries, Backdoor, TargetLabel, attacks

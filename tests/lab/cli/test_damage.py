@@ -178,9 +178,7 @@ def test_the_checkpoint_of_another_run_is_named(run: Path, tmp_path: Path) -> No
         ).exit_code
         == 0
     )
-    (run / "checkpoint.pt").write_bytes(
-        (tmp_path / "other/checkpoint.pt").read_bytes()
-    )
+    (run / "checkpoint.pt").write_bytes((tmp_path / "other/checkpoint.pt").read_bytes())
     assert_left_alone(run, "checkpoint.pt")
 
 

@@ -24,16 +24,15 @@ def save_checkpoint(path: str | os.PathLike[str], tree: dict[str, Any]) -> None:
 
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the tree of a checkpoint, with its tensors on the CPU; a foreign file runs no code."""
+    file = io.BytesIO(Path(path).read_bytes())
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
+        content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may raise anything
         reason = str(error).partition("\n")[0]
         raise failure("path", "be a whole checkpoint", f"{path} ({reason})") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    tree = content.get("tree") if isinstance(content, dict) else None
+    if not isinstance(tree, dict) or content["format"] != FORMAT:
         raise failure("path", f"be a checkpoint ({FORMAT})", path)
-    tree: dict[str, Any] = content["tree"]
     return tree
 
 
