@@ -128,7 +128,7 @@ def test_any_tree(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]
 def test_what_it_cannot_hold_is_refused_and_the_old_one_stays(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", {"old": 1})
     leaves = [object(), {1, 2}, b"bytes", 1j, torch.float32, Path("x"), lambda: 0]
-    trees = [{"a": [{"b": leaf}]} for leaf in leaves]
+    trees: list[dict[str, Any]] = [{"a": [{"b": leaf}]} for leaf in leaves]
     for tree in [*trees, {"a": {object(): 1}}, {"a": {frozenset(): 1}}]:
         with pytest.raises(
             ValueError, match=r"^`tree` must hold tensors, numbers, texts and None only, got "

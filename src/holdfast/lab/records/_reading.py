@@ -100,7 +100,7 @@ def read_record(folder: str | os.PathLike[str]) -> Record:
 
 def _read_run(path: Path) -> dict[str, Any]:
     try:
-        run = parse_json(path.read_bytes())
+        run: dict[str, Any] = parse_json(path.read_bytes())
     except ValueError as error:
         raise failure("folder", f"hold a whole {RUN_FILE}", f"{path} ({error})") from error
     is_own = isinstance(run, dict) and run.get("format") == FORMAT

@@ -37,10 +37,12 @@ def plan_runs(
         known: hashes of runs that ended elsewhere; if all did, `folder` is not searched.
     """
     folder = Path(folder)
-    is_needed = any(hash_of(config) not in known for config in configs)
-    found = _folders_by_hash(folder) if is_needed else {}
-    named = [found.get(hash_of(config), [folder / run_name(config)]) for config in configs]
-    return [PlannedRun(*pair) for pair in zip(configs, map(_best, named), strict=True)]
+    searches = any(hash_of(config) not in known for config in configs)
+    found = _folders_by_hash(folder) if searches else {}
+    return [
+        PlannedRun(config, _best(found.get(hash_of(config), [folder / run_name(config)])))
+        for config in configs
+    ]
 
 
 def ended_runs(folder: str | os.PathLike[str]) -> frozenset[str]:

@@ -1,7 +1,6 @@
 """The process of one run."""
 
 import contextlib
-import functools
 import json
 import multiprocessing
 import os
@@ -66,7 +65,8 @@ class RunProcess:
         self, planned: PlannedRun, stop: Connection, n_threads: int, options: Mapping[str, Any]
     ) -> None:
         self.messages, sender = CONTEXT.Pipe(duplex=False)
-        self.is_over, self.error = False, None
+        self.is_over = False
+        self.error: Exception | None = None
         self._metrics, self._n_old, self._n_bytes = planned.folder / METRICS_FILE, -1, 0
         # The fork server has the environment of the moment when it was started.
         arguments = (planned, stop, n_threads, options, dict(os.environ), sender)
@@ -135,17 +135,13 @@ def _train(
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(n_threads)
-    send, result = functools.partial(_send, messages), None
-    try:
-        run(planned.config, planned.folder, stop=stop.poll, on_start=send, **options)
-    except Exception as error:  # of any kind: the other runs continue
-        result = _picklable(error)
-    send(result)
-
-
-def _send(messages: Connection, message: int | Exception | None) -> None:
-    with contextlib.suppress(OSError):  # the sweep was killed; `stop` says so
-        messages.send(message)
+    with contextlib.suppress(BrokenPipeError):  # the sweep was killed
+        try:
+            run(planned.config, planned.folder, stop=stop.poll, on_start=messages.send, **options)
+        except Exception as error:  # of any kind: the other runs continue
+            messages.send(_picklable(error))
+        else:
+            messages.send(None)
 
 
 def _picklable(error: Exception) -> Exception:

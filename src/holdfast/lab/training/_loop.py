@@ -83,8 +83,7 @@ class Experiment:
         if self.worker_momentum is not None:
             self.worker_momentum.load_state_dict(state["worker_momentum"])
         for name in ("attack_state", "direction"):
-            saved = state[name]
-            setattr(self, name, None if saved is None else saved.to(self.device))
+            setattr(self, name, None if state[name] is None else state[name].to(self.device))
 
 
 @final
@@ -118,10 +117,9 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
     n_epochs = batches.epoch(config.n_steps)
     for step in range(start, config.n_steps):
         clock, at = Clock(experiment.device), {"seed": config.seed, "step": step}
+        factor = config.schedule.factor(batches.epoch(step), n_epochs)
         for group in optimizer.param_groups:
-            group["lr"] = config.optimizer.lr * config.schedule.factor(
-                batches.epoch(step), n_epochs
-            )
+            group["lr"] = config.optimizer.lr * factor
         bad_rows = threat.bad_rows(config.n_rows, **at)
         indices = batches.indices(step)
         images, labels = data.train.batch(indices.to(experiment.device))
@@ -221,12 +219,8 @@ def descent_score(
 
     @torch.no_grad()
     def loss(direction: Tensor) -> Tensor:
-        moved: dict[str, Any] = {
-            name: parameter - lr * piece
-            for name, parameter, piece in zip(
-                layout.names, layout.parameters, layout.split(direction), strict=True
-            )
-        }
+        parts = zip(layout.names, layout.parameters, layout.split(direction), strict=True)
+        moved: dict[str, Any] = {name: value - lr * piece for name, value, piece in parts}
         was_training = model.training
         model.eval()
         try:
@@ -266,8 +260,8 @@ def log_entry(
     if step % experiment.config.rows_every == 0:
         entry["rejected"] = result.rejected.nonzero().flatten().tolist()
         if result.weights is not None:
-            weights_shown = (float(f"{weight:.6g}") for weight in result.weights.tolist())
-            entry["weights"] = [finite(weight) for weight in weights_shown]
+            rounded = (float(f"{weight:.6g}") for weight in result.weights.tolist())
+            entry["weights"] = list(map(finite, rounded))
         if hits_rows:
             entry["bad"] = bad_rows.nonzero().flatten().tolist()
     return entry
