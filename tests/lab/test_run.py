@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+import holdfast.lab.training._run as module
 from holdfast.lab.config import Config, Threat, config_from_json, hash_of, parse_threat
 from holdfast.lab.data import DataSet, load
 from holdfast.lab.models import models
@@ -18,15 +19,14 @@ from holdfast.lab.partitions import Shards
 from holdfast.lab.records import load_checkpoint, read_record
 from holdfast.lab.schedules import Cosine
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
-from holdfast.lab.training._experiment import Experiment
-from holdfast.lab.training._loop import training
-from holdfast.lab.training._trust import descent_score, trusted_gradient
+from holdfast.lab.training._loop import Experiment, descent_score, training, trusted_gradient
 from holdfast.layout import Layout
+from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream
 from holdfast.threats import Adversaries, Backdoor, WrongLabels, attacks
 from tests.lab.cases import RUNS, TINY, tiny
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint.pt"
 SECONDS = {"data", "gradient", "attack", "aggregation", "optimizer"}
 pytestmark = pytest.mark.usefixtures("data_in_memory")
 every_run = pytest.mark.parametrize("config", RUNS.values(), ids=RUNS.keys())
@@ -454,6 +454,46 @@ def test_checkpoints_come_by_the_clock(tmp_path: Path) -> None:
             ValueError, match=r"^`checkpoint_seconds` must be a finite number of at least 0, got "
         ):
             run(TINY, tmp_path, checkpoint_seconds=seconds)  # type: ignore[arg-type]
+
+
+def test_diagnostics_that_are_not_finite_are_null(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backward = RobustOptimizer.backward
+
+    def with_broken_diagnostics(self: RobustOptimizer, rows: Any, **options: Any) -> Any:
+        result = backward(self, rows, **options)
+        assert result is not None
+        assert result.weights is not None
+        weights = result.weights.index_fill(0, torch.tensor([1]), torch.nan)
+        result = replace(result, weights=weights, gap=math.inf)
+        return replace(result, residual=math.nan, memory_norm=-math.inf)
+
+    config = tiny("geometric-median", "scaled-flip", rows_every=1)
+    whole = run(config, tmp_path / "whole")
+    monkeypatch.setattr(RobustOptimizer, "backward", with_broken_diagnostics)
+    run(config, tmp_path / "broken", stop=iter([False, True]).__next__, tensorboard=True)
+    record = resume(tmp_path / "broken", tensorboard=True)
+    assert record.end == whole.end
+    for found, wanted in zip(record.without_times(), whole.without_times(), strict=True):
+        weights = [*wanted["weights"][:1], None, *wanted["weights"][2:]]
+        nulls = {"gap": None, "residual": None, "memory_norm": None, "bad_weight": None}
+        assert found == wanted | nulls | {"weights": weights}
+    assert record.bad_weight is None
+
+
+def test_a_run_that_fails_in_its_first_step_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("parts that do not fit together")
+
+    started: list[int] = []
+    monkeypatch.setattr(module, "training", fail)
+    with pytest.raises(ValueError, match="do not fit together"):
+        run(TINY, tmp_path / "run", on_start=started.append)
+    assert started == [0]
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_experiment_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
