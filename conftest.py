@@ -1,6 +1,4 @@
-"""What every executed example may use."""
-
-from pathlib import Path
+"""Names and folders for executed examples."""
 
 import pytest
 import torch
@@ -12,9 +10,9 @@ def _example_names(doctest_namespace: dict[str, object]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _example_folder(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _example_folder(request: pytest.FixtureRequest) -> None:
     """Pages of the documentation run in an empty folder."""
     if isinstance(request.node, pytest.DoctestItem) and request.node.path.suffix == ".md":
-        monkeypatch.chdir(tmp_path)
+        # Asked for here, not in the signature: a folder for each of thousands of tests takes time.
+        folder = request.getfixturevalue("tmp_path")
+        request.getfixturevalue("monkeypatch").chdir(folder)
