@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -14,48 +15,32 @@ from holdfast.checks import failure
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
 from holdfast.lab.cli._errors import ExitCode
-from holdfast.lab.cli._runs import (
-    fetch_missing,
-    interrupts,
-    parse_device,
-    screen_for,
-    typed_command,
-)
+from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
 from holdfast.lab.cli._summary import percent
 from holdfast.lab.config import Config
 from holdfast.lab.records import Record, is_record, read_record
-from holdfast.lab.sweep import plan_runs, sweep
+from holdfast.lab.sweep import plan_runs
 
 DEFAULT_STEPS = 60
+RULES = ["mean", "coordinate-median", "geometric-median", "bgmd"]
 
 Records = dict[tuple[str, bool], Record]
 """By rule, and by whether it is attacked."""
 
 
-def attack(rules: list[str], given: Mapping[str, Any]) -> None:
+def attack(given: Mapping[str, Any]) -> None:
     """Train with every rule, without and with the attack, and compare the results."""
     quiet, as_json, folder = given["quiet"], given["json"], given["runs"]
     if quiet and as_json:
         raise failure("--quiet", "be given without --json", "both")
-    rules = list(dict.fromkeys(rules))
+    rules = list(dict.fromkeys(given["rules"] or RULES))
     keys = [(rule, is_attacked) for rule in rules for is_attacked in (False, True)]
     configs = [_config(given, rule, is_attacked) for rule, is_attacked in keys]
-    runs = plan_runs(configs, folder)
-    title = _title(configs[1])
-    device = parse_device(given["device"])
-    with screen_for(title=title, quiet=quiet or as_json) as screen:
-        fetch_missing(runs, given["data_dir"], screen, offline=given["offline"])
-        with interrupts() as received:
-            result = sweep(
-                runs,
-                screen,
-                n_workers=1,  # all cores for each, so that times can be compared
-                data_dir=given["data_dir"],
-                device=device,
-                n_threads=given["threads"],
-                stop=received.asked,
-                command=typed_command(),
-            )
+    runs, title = plan_runs(configs, folder), _title(configs[1])
+    with closing(screen_for(title=title, quiet=quiet or as_json)) as screen:
+        fetch_missing(runs, screen, given)
+        with interrupts() as received:  # one run at a time, so that their times can be compared
+            result = sweep_runs(runs, screen, received, given)
     if result.errors:
         raise result.errors[0]
     records = {

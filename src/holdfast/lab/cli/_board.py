@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -43,17 +42,9 @@ class Board(Screen):
         self._live = Live(
             console=console, get_renderable=self.render, refresh_per_second=4, transient=True
         )
-
-    def __enter__(self) -> Self:
         self._live.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._live.stop()
 
     def fetching(self, progress: Progress) -> None:
@@ -61,10 +52,6 @@ class Board(Screen):
 
     def measured(self, name: str, *, is_new: bool) -> None:
         self._n_measured += 1
-
-    def not_measured(self, name: str, reason: str) -> None:
-        self._n_failed += 1
-        self._latest.append(_result(f"failed: {reason}", "red", name))
 
     def planned(self, runs: Sequence[PlannedRun]) -> None:
         self._downloads.clear()

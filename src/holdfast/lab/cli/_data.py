@@ -1,6 +1,9 @@
 """`holdfast data`."""
 
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.table import Table
@@ -31,12 +34,10 @@ def _where(name: str, data_dir: Path | None) -> str:
     return f"missing ({data_sets[name].download_bytes / 1e6:.0f} MB): holdfast data fetch {name}"
 
 
-def fetch_data(
-    name: str, data_dir: Path | None, *, mirrors: list[str], force: bool, quiet: bool
-) -> None:
+def fetch_data(given: Mapping[str, Any]) -> None:
     """Fetch a data set and print its folder."""
-    with screen_for(title=f"Fetching {name}", quiet=quiet) as screen:
-        folder = fetch(
-            name, data_dir=data_dir, mirrors=mirrors, progress=screen.fetching, force=force
-        )
+    name, mirrors = given["name"], given["mirror"] or []
+    with closing(screen_for(title=f"Fetching {name}", quiet=given["quiet"])) as screen:
+        options = {"data_dir": given["data_dir"], "mirrors": mirrors, "force": given["force"]}
+        folder = fetch(name, progress=screen.fetching, **options)
     typer.echo(f"{name} is in {folder}")

@@ -4,8 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 import typer
 
@@ -42,15 +41,7 @@ class Lines(Screen):
         self._has_stepped = False
         self._printed = 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         return
 
     def fetching(self, progress: Progress) -> None:
@@ -60,9 +51,6 @@ class Lines(Screen):
 
     def measured(self, name: str, *, is_new: bool) -> None:
         self._print(f"measured {name}" if is_new else f"known already: {name}")
-
-    def not_measured(self, name: str, reason: str) -> None:
-        typer.echo(f"{name} failed: {reason}", err=True)
 
     def planned(self, runs: Sequence[PlannedRun]) -> None:
         self._progress.plan(runs)

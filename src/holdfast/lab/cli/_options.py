@@ -22,8 +22,8 @@ class Option:
     """An option or an argument of the command line.
 
     Args:
-        type: of its value.
-        help: shown by `--help`.
+        value: type of its value.
+        text: help.
         default: where a command sets no other; `...` if it must be given.
         field: field of `Config` that it sets, alone or with others.
         kind: names that it accepts, which the shell completes.
@@ -33,8 +33,8 @@ class Option:
 
     def __init__(
         self,
-        type: Any,
-        help: str,
+        value: Any,
+        text: str,
         default: object = None,
         field: str | None = None,
         *,
@@ -42,11 +42,11 @@ class Option:
         flags: tuple[str, ...] = (),
         **more: Any,
     ) -> None:
-        self.type = type
+        self._value = value
         self.default = inspect.Parameter.empty if default is ... else default
         self.field = field
         self._flags = flags
-        self._more = {"help": help, **more}
+        self._more = {"help": text, **more}
         if kind is not None:
             self._more["autocompletion"] = _completion(kind)
 
@@ -57,7 +57,7 @@ class Option:
         else:
             flags = self._flags or (flag_of(name),)
             info = typer.Option(*flags, rich_help_panel=panel, **self._more)
-        place, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[self.type, info]
+        place, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[self._value, info]
         return inspect.Parameter(name.lower(), place, default=default, annotation=annotation)
 
 
@@ -230,9 +230,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
     },
     "Output": {
         "tensorboard": Option(bool, "Also write TensorBoard files to the run's folder.", False),
-        "quiet": Option(
-            bool, "Print only errors and the result.", False, flags=("--quiet", "-q")
-        ),
+        "quiet": Option(bool, "Print only errors and the result.", False, flags=("--quiet", "-q")),
         "json": Option(bool, "Print JSON; of a run, a line per entry of its record.", False),
     },
 }
@@ -244,8 +242,12 @@ PANELS = {name: panel for panel, options in TABLE.items() for name in options}
 SPELLING = {
     **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},
     **{name: flag_of(name) for name, one in OPTIONS.items() if one.field},
-    **{"bad_fraction": "--corrupt", "adversaries": "--corrupt", "compact": "--compact"},
-    **{"target": "--attack", "n_classes": "--attack", "n_shards": "--partition"},
+    "bad_fraction": "--corrupt",
+    "adversaries": "--corrupt",
+    "compact": "--compact",
+    "target": "--attack",
+    "n_classes": "--attack",
+    "n_shards": "--partition",
     "n_rows * row_size": "--rows times --batch",
 }
 """Flags by the names that messages of the library use; a field of several options has the first."""

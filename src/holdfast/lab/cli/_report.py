@@ -1,37 +1,30 @@
 """`holdfast report`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from holdfast.checks import failure
 from holdfast.lab.cli._errors import note
+from holdfast.lab.cli._options import FigureFormat
 from holdfast.lab.report import collect, write_compact, write_report
 
 
-def report(
-    places: Sequence[Path],
-    output: Path,
-    *,
-    formats: tuple[str, ...],
-    notes: Path | None,
-    compact: Path | None,
-    quiet: bool,
-) -> None:
-    """Write the report of all records in these places."""
-    found = collect(places)
-    texts = _notes(notes)
-    if compact is not None:
-        write_compact(found, compact)
-    page = write_report(found, output, formats=formats, notes=texts)
-    names = {study.name for study in found.studies}
+def report(given: Mapping[str, Any]) -> None:
+    """Write the report of all records in the given places."""
+    found = collect(given["runs"] or [Path("runs")])
+    notes = _notes(given["notes"])
+    if given["compact"] is not None:
+        write_compact(found, given["compact"])
+    formats = tuple(one.value for one in given["formats"] or FigureFormat)
+    page = write_report(found, given["output"], formats=formats, notes=notes)
     for problem in found.problems:
         note(problem)
-    for name in texts:
-        if name not in names:
-            note(f"{name}.md in {notes} belongs to no study of this report.")
-    if not quiet:
+    for name in sorted(notes.keys() - {study.name for study in found.studies}):
+        note(f"{name}.md in {given['notes']} belongs to no study of this report.")
+    if not given["quiet"]:
         typer.echo(f"{found.overview} The page: {page}")
 
 

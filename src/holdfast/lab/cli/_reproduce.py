@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,51 +11,43 @@ import typer
 from holdfast.checks import failure
 from holdfast.lab.cli._console import error_console
 from holdfast.lab.cli._errors import ExitCode, note
-from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for
+from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
 from holdfast.lab.config import hash_of
 from holdfast.lab.paper import Recipe, recipes, study_of, take_measurements
 from holdfast.lab.records import keep_study
-from holdfast.lab.sweep import SweepResult, n_cores, plan_runs, sweep
+from holdfast.lab.sweep import SweepResult, n_cores, plan_runs
 from holdfast.registry import unknown_name
 
 
-def reproduce(name: str, given: Mapping[str, Any]) -> None:
+def reproduce(given: Mapping[str, Any]) -> None:
     """Take all measurements and train all runs of a recipe."""
-    recipe = _recipe(name, given["variant"])
-    variant, size, seeds = given["variant"], given["size"], given["seeds"]
+    variant, size, seeds = given["variant"].value, given["size"].value, given["seeds"]
+    folder, jobs, known = given["runs"], given["jobs"], given["known"] or []
+    recipe = _recipe(given["recipe"], variant)
     plan = recipe.plan(variant, size, range(recipe.n_seeds[size] if seeds is None else seeds))
     if seeds is not None and not plan.configs:
-        raise failure("--seeds", f"be left out for {name}, which trains nothing", seeds)
-    device = parse_device(given["device"])
-    known, jobs, folder, quiet = given["known"] or [], given["jobs"], given["runs"], given["quiet"]
-    if jobs is not None and device.type == "cpu" and jobs > n_cores():
+        raise failure("--seeds", f"be left out for {given['recipe']}, which trains nothing", seeds)
+    on_cpu = parse_device(given["device"]).type == "cpu"
+    if jobs is not None and on_cpu and jobs > n_cores():
         note(f"{jobs} parallel runs on {n_cores()} cores slow each other down.")
-    ended = _ended_runs(known, quiet=quiet)
+    ended = _ended_runs(known, quiet=given["quiet"])
     study = study_of(recipe, plan, variant, size, seeds)
     runs = plan_runs(plan.configs, folder, known=ended)
-    left = [run for run in runs if hash_of(run.config) not in ended]
-    with screen_for(title=f"{study.title} ({variant}, {size})", quiet=quiet) as screen:
-        fetch_missing(left, given["data_dir"], screen, offline=given["offline"])
+    title = f"{study.title} ({variant}, {size})"
+    with closing(screen_for(title=title, quiet=given["quiet"])) as screen:
+        fetch_missing([run for run in runs if hash_of(run.config) not in ended], screen, given)
         keep_study(folder, study)
         with interrupts() as received:
             measured = take_measurements(
                 plan.measurements,
                 folder,
                 measured=lambda one, is_new: screen.measured(one.name, is_new=is_new),
-                failed=lambda one, reason: screen.not_measured(one.name, reason),
                 stop=received.asked,
                 command=study.command,
             )
-            trained = sweep(
-                runs,
-                screen,
-                n_workers=jobs or (n_cores() if device.type == "cpu" else 1),
-                known=ended,
-                data_dir=given["data_dir"],
-                device=device,
-                stop=received.asked,
-                command=study.command,
-            )
+            n_workers = jobs or (n_cores() if on_cpu else 1)
+            options = {"n_workers": n_workers, "known": ended, "command": study.command}
+            trained = sweep_runs(runs, screen, received, given, **options)
     _print_result(measured, trained, [folder, *known])
     if measured.was_stopped or trained.was_stopped:
         raise typer.Exit(received.code or ExitCode.INTERRUPTED)

@@ -3,11 +3,10 @@
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
-from typing import final
+from typing import Any, final
 
 import torch
 import typer
@@ -21,7 +20,7 @@ from holdfast.lab.cli._lines import Form, Lines
 from holdfast.lab.cli._screen import Screen
 from holdfast.lab.data import fetch, locate
 from holdfast.lab.records import read_record
-from holdfast.lab.sweep import PlannedRun
+from holdfast.lab.sweep import PlannedRun, SweepResult, sweep
 
 
 def screen_for(*, title: str | None = None, quiet: bool = False, json: bool = False) -> Screen:
@@ -41,22 +40,19 @@ def screen_for(*, title: str | None = None, quiet: bool = False, json: bool = Fa
     return Lines(Form.STEPS if title is None else Form.RUNS)
 
 
-def fetch_missing(
-    runs: Iterable[PlannedRun], data_dir: Path | None, screen: Screen, *, offline: bool
-) -> None:
+def fetch_missing(runs: Sequence[PlannedRun], screen: Screen, given: Mapping[str, Any]) -> None:
     """Fetch the data sets of runs that have not ended, or refuse to start without them."""
-    runs = list(runs)
     for name in dict.fromkeys(run.config.data for run in runs):
-        if locate(name, data_dir=data_dir) is not None:
+        if locate(name, data_dir=given["data_dir"]) is not None:
             continue
         if all(_has_ended(run) for run in runs if run.config.data == name):
             continue
-        if offline:
+        if given["offline"]:
             raise MissingDataError(
                 f"{name} is not on this machine, which --offline requires; "
                 f"fetch it by: holdfast data fetch {name}"
             )
-        fetch(name, data_dir=data_dir, progress=screen.fetching)
+        fetch(name, data_dir=given["data_dir"], progress=screen.fetching)
 
 
 def _has_ended(run: PlannedRun) -> bool:
@@ -64,6 +60,23 @@ def _has_ended(run: PlannedRun) -> bool:
         return read_record(run.folder).end is not None
     except (ValueError, OSError):  # its process will report what is wrong
         return False
+
+
+def sweep_runs(
+    runs: Sequence[PlannedRun],
+    screen: Screen,
+    received: "Interrupts",
+    given: Mapping[str, Any],
+    **more: Any,
+) -> SweepResult:
+    """Train runs with the options of a command; `more` are further arguments of `sweep`."""
+    # Arguments may be bytes that are not text, such as the name of a folder.
+    typed = (os.fsencode(one).decode(errors="backslashreplace") for one in sys.argv[1:])
+    names = ("data_dir", "checkpoint_seconds", "tensorboard")
+    options = {name: given[name] for name in names if name in given}
+    options |= {"device": parse_device(given["device"]), "n_threads": given.get("threads")}
+    options |= {"n_workers": 1, "command": ["holdfast", *typed]}
+    return sweep(runs, screen, stop=received.asked, **options | more)
 
 
 def parse_device(text: str) -> torch.device:
@@ -75,12 +88,6 @@ def parse_device(text: str) -> torch.device:
         reason = str(error).splitlines()[0][:100]
         raise failure("--device", "be one that this machine has", f"{text} ({reason})") from None
     return device
-
-
-def typed_command() -> list[str]:
-    """Return the command line, for records; arguments may be bytes that are not text."""
-    arguments = (os.fsencode(one).decode(errors="backslashreplace") for one in sys.argv[1:])
-    return ["holdfast", *arguments]
 
 
 @final

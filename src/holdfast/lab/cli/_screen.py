@@ -3,26 +3,18 @@
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, final
+from typing import final
 
 from holdfast.lab.data import Progress
 from holdfast.lab.sweep import PlannedRun, SweepObserver
 
 
 class Screen(SweepObserver):
-    """Shows downloads, measurements and runs; a context manager."""
+    """Shows downloads, measurements and runs until it is closed."""
 
     @abstractmethod
-    def __enter__(self) -> Self: ...
-
-    @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def close(self) -> None:
+        """Restore the terminal."""
 
     @abstractmethod
     def fetching(self, progress: Progress) -> None:
@@ -30,11 +22,7 @@ class Screen(SweepObserver):
 
     @abstractmethod
     def measured(self, name: str, *, is_new: bool) -> None:
-        """A measurement is there, now or from before."""
-
-    @abstractmethod
-    def not_measured(self, name: str, reason: str) -> None:
-        """A measurement failed; the others continue."""
+        """A measurement was taken, now or before."""
 
 
 @final

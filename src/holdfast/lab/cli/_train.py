@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,11 @@ from holdfast.lab.cli._board import print_lines
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console, is_live
 from holdfast.lab.cli._errors import ExitCode
-from holdfast.lab.cli._runs import (
-    fetch_missing,
-    interrupts,
-    parse_device,
-    screen_for,
-    typed_command,
-)
+from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
 from holdfast.lab.cli._summary import last_line, outcome, resume_command
 from holdfast.lab.config import Config, config_from_json, run_name
 from holdfast.lab.records import Record, is_record, read_record
-from holdfast.lab.sweep import PlannedRun, sweep
+from holdfast.lab.sweep import PlannedRun
 from holdfast.lab.training import run
 
 DEFAULT_STEPS = 300
@@ -37,46 +32,33 @@ def train(given: Mapping[str, Any]) -> None:
     _train(config, Path("runs", run_name(config)) if folder is None else Path(folder), given)
 
 
-def resume(folder: Path, given: Mapping[str, Any]) -> None:
+def resume(given: Mapping[str, Any]) -> None:
     """Resume the run in a folder, by default with the device and threads of its start."""
-    record = read_record(folder)
+    record = read_record(given["run"])
     machine = record.run.get("machine", {})
     device = given["device"] or machine.get("device", "cpu")
     threads = given["threads"] or machine.get("threads")
     config = config_from_json(record.config)
-    _train(config, folder, {**given, "device": device, "threads": threads})
+    _train(config, given["run"], {**given, "device": device, "threads": threads})
 
 
 def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
     """Train one run, print its outcome and end with its exit code."""
     check_nonnegative("--checkpoint-seconds", given["checkpoint_seconds"])
-    quiet, as_json = given["quiet"], given["json"]
+    runs = [PlannedRun(config, folder)]
     resume_text = resume_command(folder, data_dir=given["data_dir"])
-    planned = PlannedRun(config, folder)
-    device = parse_device(given["device"])
     code: int | None = None
-    with screen_for(quiet=quiet, json=as_json) as screen:
+    with closing(screen_for(quiet=given["quiet"], json=given["json"])) as screen:
         if is_record(folder) and read_record(folder).end is not None:
             record = run(config, folder)  # returns the record, or refuses that of another run
         else:
-            fetch_missing([planned], given["data_dir"], screen, offline=given["offline"])
+            fetch_missing(runs, screen, given)
             with interrupts(f" To resume: {resume_text}") as received:
-                result = sweep(
-                    [planned],
-                    screen,
-                    n_workers=1,
-                    data_dir=given["data_dir"],
-                    device=device,
-                    n_threads=given["threads"],
-                    checkpoint_seconds=given["checkpoint_seconds"],
-                    tensorboard=given["tensorboard"],
-                    stop=received.asked,
-                    command=typed_command(),
-                )
+                result = sweep_runs(runs, screen, received, given)
             if result.errors:
                 raise result.errors[0]
             record, code = read_record(folder), received.code
-    _print_outcome(record, resume_text, quiet=quiet, as_json=as_json)
+    _print_outcome(record, resume_text, quiet=given["quiet"], as_json=given["json"])
     if record.end is None:
         raise typer.Exit(code or ExitCode.INTERRUPTED)
     if record.end["end"] == "diverged":
