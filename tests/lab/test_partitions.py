@@ -1,4 +1,4 @@
-"""Partitions divide all samples, as their laws say; batches walk over each client's own."""
+"""Partitions divide all samples by their distributions; batches iterate over each client's own."""
 
 import math
 
@@ -38,13 +38,13 @@ def test_every_partition_is_here() -> None:
 @every_partition
 def test_shares_are_disjoint_and_complete(partition: Partition) -> None:
     labels = labels_of(997)
-    before, world = labels.clone(), torch.get_rng_state()
+    before, global_state = labels.clone(), torch.get_rng_state()
     shares = divide(partition, labels, 10)
     assert len(shares) == (10 if partition.is_fixed else 1)
     assert sorted(torch.cat(shares).tolist()) == list(range(997))
     assert all(share.dtype == torch.int64 and len(share) > 0 for share in shares)
     assert torch.equal(labels, before)
-    assert torch.equal(torch.get_rng_state(), world)
+    assert torch.equal(torch.get_rng_state(), global_state)
     again, other = divide(partition, labels, 10), divide(partition, labels, 10, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(shares, again, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(shares, other, strict=True)) != partition.is_fixed
@@ -95,7 +95,7 @@ def test_eight_of_eighty_shards_each() -> None:
 def test_shards_are_of_one_size_and_few_classes(
     n: int, per_client: int, n_rows: int, seed: int
 ) -> None:
-    """A shard of at most s samples spans at most as many classes as begin in it and one more."""
+    """If shards are not larger than the smallest class, each one spans at most two classes."""
     labels = labels_of(n, seed)
     shares = divide(Shards(n_shards=per_client * n_rows), labels, n_rows, seed)
     assert max(map(len, shares)) - min(map(len, shares)) <= per_client
@@ -106,7 +106,7 @@ def test_shards_are_of_one_size_and_few_classes(
         assert all(len(labels[share].unique()) <= 2 * per_client for share in shares)
 
 
-def test_shards_that_do_not_come_out_even_are_refused() -> None:
+def test_shards_that_cannot_be_divided_evenly_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"^`n_shards` must be a multiple of 7, the number of clients, got 80\.$"
     ):
@@ -118,7 +118,7 @@ def test_shards_that_do_not_come_out_even_are_refused() -> None:
 
 
 def proportions(alpha: float, n_rows: int, n_draws: int, n: int = 5000) -> Tensor:
-    """[n_draws, n_rows] the shares of one class that clients get."""
+    """[n_draws, n_rows]: the share of each client in one class."""
     labels = torch.zeros(n, dtype=torch.int64)
     drawn = [
         [len(share) for share in divide(Dirichlet(alpha=alpha), labels, n_rows, seed)]
@@ -129,7 +129,7 @@ def proportions(alpha: float, n_rows: int, n_draws: int, n: int = 5000) -> Tenso
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0, 10.0])
 def test_proportions_follow_the_dirichlet_law(alpha: float) -> None:
-    """Mean 1/n and variance (n - 1) / (n^2 (n alpha + 1)), within five standard errors of 600 draws with fixed seeds."""
+    """Mean 1/n, variance (n - 1) / (n^2 (n alpha + 1)), within 5 standard errors of 600 draws."""
     n_rows, n_draws = 5, 600
     found = proportions(alpha, n_rows, n_draws)
     variance = (n_rows - 1) / (n_rows**2 * (n_rows * alpha + 1))
@@ -140,7 +140,10 @@ def test_proportions_follow_the_dirichlet_law(alpha: float) -> None:
 
 @pytest.mark.parametrize("alpha", [1e-2, 1e-3, 1e-4, 1e-6, 1e-300])
 def test_a_tiny_alpha_gives_each_class_to_one_client(alpha: float) -> None:
-    """The largest share is near 1: its expectation is at least that of the squares' sum, (alpha + 1) / (n alpha + 1)."""
+    """The largest share is near 1.
+
+    Its expectation is at least that of the sum of squares, (alpha + 1) / (n alpha + 1).
+    """
     found = proportions(alpha, 5, 200).max(1).values
     assert float(found.mean()) > (alpha + 1) / (5 * alpha + 1) - 0.01
 
@@ -170,7 +173,7 @@ every_walk = pytest.mark.parametrize("partition", WALKS, ids=str)
 @every_walk
 @pytest.mark.parametrize("row_size", [1, 3, 100])
 def test_every_pass_visits_each_sample_once(partition: Partition, row_size: int) -> None:
-    """Also where clients are smaller than their row, or of other sizes than the others."""
+    """Also if clients are smaller than their row, or differ in size."""
     batches = batches_of(partition, row_size=row_size)
     steps = torch.stack([batches.indices(step) for step in range(400)])
     assert steps.shape == (400, 4 * row_size)
@@ -188,7 +191,7 @@ def test_every_pass_visits_each_sample_once(partition: Partition, row_size: int)
 
 
 @every_walk
-def test_any_step_can_be_asked_for(partition: Partition) -> None:
+def test_batches_of_any_step_can_be_requested(partition: Partition) -> None:
     walked = batches_of(partition)
     in_order = [walked.indices(step) for step in range(200)]
     asked = batches_of(partition)
@@ -225,16 +228,16 @@ def test_rows_of_clients_hold_their_own_samples() -> None:
 
 @pytest.mark.parametrize("n_trusted", [240, 241, 10**6])
 def test_some_samples_must_be_left(n_trusted: int) -> None:
-    with pytest.raises(
-        ValueError,
-        match=rf"^`n_trusted` must leave some of the 240 training samples to the rows, got {n_trusted}\.$",
-    ):
+    message = (
+        rf"^`n_trusted` must leave some of the 240 training samples to the rows, got {n_trusted}\.$"
+    )
+    with pytest.raises(ValueError, match=message):
         batches_of(Shuffled(), n_trusted=n_trusted)
 
 
-def test_drawing_leaves_the_world_alone() -> None:
-    world = torch.get_rng_state()
+def test_drawing_does_not_touch_the_global_generator() -> None:
+    global_state = torch.get_rng_state()
     batches = batches_of(Dirichlet(), n_trusted=5)
     batches.indices(3)
     batches.trusted_indices(3, 4)
-    assert torch.equal(torch.get_rng_state(), world)
+    assert torch.equal(torch.get_rng_state(), global_state)

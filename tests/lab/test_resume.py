@@ -17,8 +17,7 @@ from torch import Tensor
 import holdfast.lab.training._run as module
 from holdfast.lab.config import Config, config_to_json, hash_of
 from holdfast.lab.data import DataSet
-from holdfast.lab.models import models
-from holdfast.lab.models._initialised import initialised
+from holdfast.lab.models import initialized, models
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.records import (
     Journal,
@@ -129,7 +128,7 @@ def small_resnet(
     *, shape: tuple[int, int, int] = (1, 28, 28), generator: torch.Generator | None = None
 ) -> torch.nn.Sequential:
     """Convolution, batch normalisation and dropout, of a size that tests can afford."""
-    return initialised(
+    return initialized(
         lambda: torch.nn.Sequential(
             torch.nn.Conv2d(shape[0], 4, 5, stride=4),
             torch.nn.BatchNorm2d(4),

@@ -287,7 +287,7 @@ def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
     for step in range(20):
         images, labels = data.train.batch(torch.arange(100 * step, 100 * step + 100))
         optimizer.zero_grad()
-        cross_entropy(model(data.normalise(images)), labels).backward()
+        cross_entropy(model(data.normalize(images)), labels).backward()
         optimizer.step()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     backdoor, target = Backdoor(target=2), TargetLabel(target=3)
@@ -302,7 +302,7 @@ def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
     assert 0.3 < found["accuracy"] < 1.0
     assert agree(found["accuracy"], float((predicted == labels).double().mean()))
     with torch.no_grad():
-        scores = model(data.normalise(data.test.scaled()))
+        scores = model(data.normalize(data.test.scaled()))
     assert found["test_loss"] == pytest.approx(float(cross_entropy(scores, labels)), rel=1e-4)
     assert set(found) == {"accuracy", "test_loss"}
     assert (stamped["accuracy"], aimed["accuracy"]) == (found["accuracy"], found["accuracy"])

@@ -1,4 +1,4 @@
-"""Schedules are those of torch, and the record's learning rate follows them."""
+"""Schedules equal those of torch, and the record contains their learning rates."""
 
 import warnings
 from collections.abc import Callable
@@ -50,7 +50,7 @@ TWINS: list[tuple[Schedule, Callable[[Any], LRScheduler]]] = [
 
 
 @pytest.mark.parametrize(("schedule", "twin"), TWINS, ids=[str(case[0]) for case in TWINS])
-def test_whole_epochs_are_torchs(schedule: Schedule, twin: Callable[[Any], LRScheduler]) -> None:
+def test_whole_epochs_equal_torch(schedule: Schedule, twin: Callable[[Any], LRScheduler]) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     scheduler = twin(optimizer)
     for epoch in range(N_EPOCHS + 1):
@@ -58,11 +58,11 @@ def test_whole_epochs_are_torchs(schedule: Schedule, twin: Callable[[Any], LRSch
             optimizer.param_groups[0]["lr"], abs=1e-12
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch wants a step of the optimizer first
+            warnings.simplefilter("ignore")  # torch expects a step of the optimizer first
             scheduler.step()
 
 
-def test_parts_of_epochs_are_torchs() -> None:
+def test_fractions_of_epochs_equal_torch() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -85,8 +85,8 @@ def test_every_schedule_has_a_twin_and_stays_between_zero_and_one() -> None:
 
 @pytest.mark.usefixtures("data_in_memory")
 @pytest.mark.parametrize("schedule", [schedule for schedule, _ in TWINS], ids=str)
-def test_the_record_holds_the_rate(schedule: Schedule, tmp_path: Path) -> None:
-    """With three rows of 1000 samples a pass over 6000 takes two steps."""
+def test_the_record_contains_the_rate(schedule: Schedule, tmp_path: Path) -> None:
+    """With three rows of 1000 samples, a pass over 6000 takes two steps."""
     optimizer: OptimizerSpec = Adam(lr=0.003) if schedule.goes_to_zero else Sgd(lr=0.02)
     config = replace(
         TINY,
@@ -107,7 +107,7 @@ def test_the_record_holds_the_rate(schedule: Schedule, tmp_path: Path) -> None:
 def test_an_epoch_ends_where_its_last_sample_does(
     n: int, batch: int, n_passes: int, tmp_path: Path
 ) -> None:
-    """After exactly so many passes the rate falls, also where a step times its share of a pass comes just short of it in floating point."""
+    """The rate drops after exactly `n_passes`, also if step * share rounds to just below it."""
     n_steps = n_passes * n // batch + 1
     config = replace(
         TINY,

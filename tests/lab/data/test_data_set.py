@@ -1,4 +1,4 @@
-"""Images in batches, and data sets with their constants."""
+"""Images in batches, and data sets with their constants for normalization."""
 
 import re
 from dataclasses import replace
@@ -29,21 +29,44 @@ def data_set(**changes: Any) -> DataSet:
     )
 
 
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [((5, 4, 3), (1, 4, 3)), ((5, 2, 4, 3), (2, 4, 3)), ((0, 3, 4, 3), (3, 4, 3))],
-)
-def test_a_batch_is_the_same_as_scaling_everything(
-    shape: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
-    all_of_them = images(*shape)
-    assert all_of_them.shape == expected
-    assert all_of_them.scaled().shape == (shape[0], *expected)
-    indices = torch.tensor([3, 0, 3]) if shape[0] else torch.tensor([], dtype=torch.int64)
-    pixels, labels = all_of_them.batch(indices)
-    assert pixels.dtype == torch.float32
-    assert torch.equal(pixels, all_of_them.scaled()[indices])
-    assert torch.equal(labels, all_of_them.labels[indices])
+def test_a_batch_equals_scaling_everything() -> None:
+    shapes = {(5, 4, 3): (1, 4, 3), (5, 2, 4, 3): (2, 4, 3), (0, 3, 4, 3): (3, 4, 3)}
+    for shape, expected in shapes.items():
+        all_of_them = images(*shape)
+        assert all_of_them.shape == expected
+        assert all_of_them.scaled().shape == (shape[0], *expected)
+        indices = torch.tensor([3, 0, 3] if shape[0] else [], dtype=torch.int64)
+        pixels, labels = all_of_them.batch(indices)
+        assert pixels.dtype == torch.float32
+        assert torch.equal(pixels, all_of_them.scaled()[indices])
+        assert torch.equal(labels, all_of_them.labels[indices])
+
+
+def test_scaled_images_are_floats_from_0_to_1() -> None:
+    pixels = torch.arange(256, dtype=torch.uint8).view(2, 8, 16)
+    scaled = Images(pixels, torch.tensor([0, 1])).scaled()
+    assert scaled.dtype == torch.float32
+    assert scaled.shape == (2, 1, 8, 16)
+    assert (scaled.min().item(), scaled.max().item()) == (0, 1)
+    assert torch.equal((scaled * 255).round().to(torch.uint8).squeeze(1), pixels)
+
+
+GRAY, TWO = torch.zeros(2, 28, 28).byte(), torch.zeros(2).long()
+SHAPES = "[N, H, W] or [N, C, H, W]"
+BAD_IMAGES: list[tuple[Any, Any, str]] = [
+    (GRAY.float(), TWO, "`images` must be uint8, got torch.float32."),
+    (GRAY.flatten(1), TWO, f"`images` must have shape {SHAPES}, got (2, 784)."),
+    (GRAY, TWO.byte(), "`labels` must be int64, got torch.uint8."),
+    (GRAY, TWO.view(2, 1), "`labels` must have shape [N], got (2, 1)."),
+    (GRAY, torch.zeros(3).long(), "`labels` must be as many as the images (2), got 3."),
+    (GRAY, [0, 1], "`labels` must be a Tensor, got list."),
+]
+
+
+def test_bad_images_are_refused() -> None:
+    for pixels, labels, message in BAD_IMAGES:
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            Images(pixels, labels)
 
 
 def test_a_batch_scales_no_more_than_itself() -> None:
@@ -64,19 +87,13 @@ def test_a_batch_scales_no_more_than_itself() -> None:
     assert set(seen) == {2}
 
 
-@pytest.mark.parametrize(
-    "indices",
-    [
-        torch.tensor([0.0]),
-        torch.tensor([1], dtype=torch.uint8),
-        torch.tensor(1),
-        torch.tensor([True]),
-    ],
-)
-def test_indices_of_another_kind_are_refused(indices: torch.Tensor) -> None:
-    message = f"`indices` must be an int64 tensor [b], got {indices.dtype} {list(indices.shape)}."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        images(5, 4, 3).batch(indices)
+def test_indices_of_another_type_are_refused() -> None:
+    for wrong in ([0.0], 1, [True], torch.tensor([1], dtype=torch.uint8)):
+        indices = torch.as_tensor(wrong)
+        got = f"{indices.dtype} {list(indices.shape)}"
+        message = f"`indices` must be an int64 tensor [b], got {got}."
+        with pytest.raises(ValueError, match=re.escape(message)):
+            images(5, 4, 3).batch(indices)
 
 
 def test_moving_keeps_everything() -> None:
@@ -91,18 +108,18 @@ def test_moving_keeps_everything() -> None:
     )
 
 
-def test_normalising_is_by_channel_and_keeps_the_dtype() -> None:
+def test_normalization_is_per_channel_and_keeps_the_dtype() -> None:
     data = data_set()
     pixels = torch.rand(7, 2, 4, 5, dtype=torch.float64)
-    normal = data.normalise(pixels)
+    normal = data.normalize(pixels)
     assert normal.dtype == torch.float64
     assert torch.allclose(normal[:, 0], (pixels[:, 0] - 0.5) / 0.5)
     assert torch.allclose(normal[:, 1], (pixels[:, 1] - 0.1) / 2.0)
 
 
-def test_the_constants_of_the_slice_are_about_its_own() -> None:
+def test_the_constants_normalize_the_slice() -> None:
     data = load("fashion-mnist-slice")
-    normal = data.normalise(data.train.scaled())
+    normal = data.normalize(data.train.scaled())
     assert abs(normal.mean().item()) < 0.01
     assert abs(normal.std().item() - 1) < 0.01
     assert data.n_classes == 10
@@ -111,11 +128,11 @@ def test_the_constants_of_the_slice_are_about_its_own() -> None:
 @pytest.mark.parametrize(
     "pixels", [torch.zeros(1, 3, 4, 5), torch.zeros(2, 4, 5), torch.zeros(1, 2, 4, 5).byte(), None]
 )
-def test_only_floating_images_of_its_channels_are_normalised(pixels: Any) -> None:
+def test_only_floating_images_with_the_same_channels_are_normalized(pixels: Any) -> None:
     with pytest.raises(
         ValueError, match=re.escape("`images` must be a floating tensor [b, 2, H, W], got ")
     ):
-        data_set().normalise(pixels)
+        data_set().normalize(pixels)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +144,11 @@ def test_only_floating_images_of_its_channels_are_normalised(pixels: Any) -> Non
         ),
         ({"train": None}, "`train` must be an Images, got NoneType."),
         ({"classes": ("a", "b")}, "`train` must have labels from 0 to 1, got 0 to 2."),
-        ({"mean": (0.5,)}, "`mean` must have one number a channel (2), got 1."),
+        ({"mean": (0.5,)}, "`mean` must have one number per channel (2), got 1."),
         ({"deviation": (0.5, 0.0)}, "`deviation` must be above 0, got (0.5, 0.0)."),
     ],
 )
-def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_inconsistent_parts_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         data_set(**changes)
 

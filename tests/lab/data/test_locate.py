@@ -1,4 +1,4 @@
-"""Where a data set is looked for, what counts as it, and what is said when it is nowhere."""
+"""Where data sets are searched, what counts as one, and what is said if it is missing."""
 
 import shutil
 import socket
@@ -11,8 +11,8 @@ import torch
 
 from holdfast.errors import MissingDataError, UnknownNameError
 from holdfast.lab.data import data_sets, load, locate, verify
-from holdfast.lab.data._load import load_described
-from holdfast.lab.data._locate import find_folder, holds, places, problems
+from holdfast.lab.data._locate import holds, places
+from tests.lab.data.conftest import Register
 from tests.lab.data.tiny import BIG, CONTENT, TINY, fill
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -20,24 +20,28 @@ DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 @pytest.mark.parametrize("given", ["argument", "environment"])
 def test_the_order_of_places(
-    given: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    given: str,
+    tmp_path: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    register: Register,
 ) -> None:
     mine, system = tmp_path / "mine", tmp_path / "system"
     monkeypatch.setenv(
-        "HOLDFAST_DATA", str(mine if given == "environment" else tmp_path / "not looked at")
+        "HOLDFAST_DATA", str(mine if given == "environment" else tmp_path / "not searched")
     )
     data_dir = mine if given == "argument" else None
-    fill(tmp_path / "not looked at")
-    description = replace(TINY, system=(system,))
+    fill(tmp_path / "not searched")
+    register(replace(TINY, system=(system,)))
     order = [mine / "tiny", mine, cache, system]
-    assert places(description, data_dir) == order
+    assert places(replace(TINY, system=(system,)), data_dir) == order
     for folder in order:
         fill(folder)
     for folder in order:
-        assert find_folder(description, data_dir) == folder
+        assert locate("tiny", data_dir=data_dir) == folder
         for name in CONTENT:
             (folder / name).unlink()
-    assert find_folder(description, data_dir) is None
+    assert locate("tiny", data_dir=data_dir) is None
 
 
 def test_an_empty_environment_gives_no_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,22 +49,21 @@ def test_an_empty_environment_gives_no_folder(cache: Path, monkeypatch: pytest.M
     assert places(TINY, None) == [cache]
 
 
-def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_means_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert places(TINY, "~/sets")[0] == tmp_path / "sets" / "tiny"
 
 
-@pytest.mark.parametrize("name", CONTENT)
-def test_a_folder_without_one_of_the_files_does_not_count(name: str, cache: Path) -> None:
-    fill(cache)
-    assert holds(TINY, cache)
-    (cache / name).unlink()
-    assert not holds(TINY, cache)
+def test_a_folder_without_one_of_the_files_does_not_count(cache: Path) -> None:
+    for name in CONTENT:
+        assert holds(TINY, fill(cache))
+        (cache / name).unlink()
+        assert not holds(TINY, cache), name
 
 
 def test_files_of_the_same_names_but_of_another_set_do_not_count(cache: Path) -> None:
     fill(cache, t10k_labels=CONTENT["train-labels-idx1-ubyte"])
-    assert find_folder(TINY, None) is None
+    assert locate("tiny") is None
     embedded = locate("fashion-mnist-slice")
     assert embedded is not None
     assert not any(holds(data_sets[name], embedded) for name in ("mnist", "fashion-mnist"))
@@ -69,21 +72,21 @@ def test_files_of_the_same_names_but_of_another_set_do_not_count(cache: Path) ->
 def test_raw_and_gzipped_files_may_be_mixed_and_raw_ones_go_first(cache: Path) -> None:
     fill(cache, gzipped=True)
     (cache / f"{BIG}.gz").write_bytes(b"damage")
-    assert [line.partition(" ")[0] for line in problems(TINY, cache)] == [f"{BIG}.gz"]
+    assert [line.partition(" ")[0] for line in verify("tiny", cache)] == [f"{BIG}.gz"]
     (cache / BIG).write_bytes(CONTENT[BIG])
-    assert problems(TINY, cache) == []
-    assert len(load_described(TINY).train) == 100
+    assert verify("tiny", cache) == []
+    assert len(load("tiny").train) == 100
 
 
 # Verifying
 
 
-def test_every_problem_is_a_line(cache: Path) -> None:
+def test_every_problem_is_one_line(cache: Path) -> None:
     fill(cache, gzipped=True, train_images=b"else")
     (cache / "train-labels-idx1-ubyte.gz").unlink()
     packed = cache / "t10k-images-idx3-ubyte.gz"
     packed.write_bytes(packed.read_bytes()[:-4])
-    first, second, third = problems(TINY, cache)
+    first, second, third = verify("tiny", cache)
     assert first.startswith(f"{BIG}.gz has sha256:")
     assert first.endswith(f", expected {TINY.files[0].digest}")
     assert second == "train-labels-idx1-ubyte is missing"
@@ -103,20 +106,21 @@ def test_verifying_by_name(tmp_path: Path) -> None:
 # Loading
 
 
-def test_what_is_nowhere_is_missing_with_the_command_that_fetches_it(tmp_path: Path) -> None:
+def test_a_missing_data_set_is_reported_with_the_command_that_fetches_it(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
         load("mnist", data_dir=tmp_path / "x")
     cached = tmp_path / "cache" / "holdfast" / "data" / "mnist"
     assert str(caught.value) == (
-        "`data_dir` must hold mnist (train-images-idx3-ubyte and 3 more files, each gzipped or not), "
-        f"got none of it in {tmp_path / 'x' / 'mnist'}, {tmp_path / 'x'}, {cached}; to fetch it, run: holdfast data fetch mnist"
+        "`data_dir` must hold mnist (train-images-idx3-ubyte and 3 more files, each gzipped or "
+        f"not), got none of it in {tmp_path / 'x' / 'mnist'}, {tmp_path / 'x'}, {cached}; "
+        "to fetch it, run: holdfast data fetch mnist"
     )
     assert isinstance(caught.value, FileNotFoundError)
 
 
-def test_loading_never_touches_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_never_uses_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("the network was touched")
+        raise AssertionError("the network was used")
 
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -125,12 +129,13 @@ def test_loading_never_touches_the_network(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(load("fashion-mnist-slice").train) == 6000
 
 
-def test_a_wrong_number_of_images_is_refused(cache: Path) -> None:
+def test_a_wrong_number_of_images_is_refused(cache: Path, register: Register) -> None:
     fill(cache)
+    register(replace(TINY, n_test=21))
     with pytest.raises(
         ValueError, match=rf"^`data_dir` must hold the 21 test images of tiny, got 20 in {cache}\.$"
     ):
-        load_described(replace(TINY, n_test=21))
+        load("tiny")
 
 
 def test_the_slice_is_never_taken_from_another_folder(tmp_path: Path) -> None:
@@ -142,21 +147,20 @@ def test_the_slice_is_never_taken_from_another_folder(tmp_path: Path) -> None:
     assert load("fashion-mnist-slice", data_dir=tmp_path).shape == (1, 28, 28)
 
 
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("fashion-mnst", "fashion-mnist"), ("cifar10", "cifar-10"), ("MNIST", "mnist"), (3, None)],
-)
-def test_an_unknown_name_is_met_with_the_nearest(name: Any, nearest: str | None) -> None:
-    with pytest.raises(UnknownNameError) as caught:
-        load(name)
-    hint = f" (did you mean {nearest!r}?)" if nearest else ""
-    assert str(caught.value) == f"`name` must be one of {', '.join(data_sets)}, got {name!r}{hint}."
+def test_an_unknown_name_is_met_with_the_nearest() -> None:
+    wrong: dict[Any, str] = {"fashion-mnst": "fashion-mnist", "MNIST": "mnist", 3: ""}
+    known = f"{', '.join(data_sets)}, tiny"
+    for name, nearest in wrong.items():
+        with pytest.raises(UnknownNameError) as caught:
+            load(name)
+        hint = f" (did you mean {nearest!r}?)" if nearest else ""
+        assert str(caught.value) == f"`name` must be one of {known}, got {name!r}{hint}."
 
 
 @pytest.mark.skipif(
     not DEBIAN.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
 )
-def test_the_systems_fashion_mnist_is_right_and_loads() -> None:
+def test_the_system_copy_of_fashion_mnist_is_right_and_loads() -> None:
     assert locate("fashion-mnist") == DEBIAN
     assert verify("fashion-mnist", DEBIAN) == []
     data = load("fashion-mnist")

@@ -1,4 +1,4 @@
-"""A made-up data set of the MNIST family, small enough to be fetched in every way, large enough to be cut in the middle."""
+"""A made-up data set of the MNIST family, small but large enough to be cut in the middle."""
 
 import gzip
 import hashlib
@@ -7,23 +7,17 @@ import random
 import struct
 import tarfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from holdfast.lab.data._description import Archive, DataDescription, DataFile
-from holdfast.lab.data._download import Patience
-
-IMPATIENT = Patience(timeout=0.4, pauses=(0.01, 0.02))
+from holdfast.lab.data._data_sets import DataDescription, DataFile
 
 
 def idx(*shape: int, body: bytes) -> bytes:
     return b"\x00\x00\x08" + struct.pack(f">B{len(shape)}I", len(shape), *shape) + body
 
 
-_random = random.Random(0)
 CONTENT = {
-    "train-images-idx3-ubyte": idx(100, 40, 40, body=_random.randbytes(160_000)),
+    "train-images-idx3-ubyte": idx(100, 40, 40, body=random.Random(0).randbytes(160_000)),
     "train-labels-idx1-ubyte": idx(100, body=bytes(i % 10 for i in range(100))),
     "t10k-images-idx3-ubyte": idx(20, 40, 40, body=bytes(32_000)),
     "t10k-labels-idx1-ubyte": idx(20, body=bytes(i % 10 for i in range(20))),
@@ -38,7 +32,7 @@ TINY = DataDescription(
     title="Tiny",
     n_train=100,
     n_test=20,
-    licence="none",
+    license="none",
     homepage="",
     download_bytes=sum(map(len, GZIPPED.values())),
     classes=tuple("0123456789"),
@@ -50,18 +44,12 @@ TINY = DataDescription(
         for name, content in CONTENT.items()
     ),
     signature="t10k-labels-idx1-ubyte",
-    mirrors=("http://127.0.0.1:9/",),  # nothing listens at the port for discarding
+    mirrors=("http://127.0.0.1:9/",),  # nothing listens on the discard port
 )
-ARCHIVED = replace(TINY, archive=Archive(name="tiny.tar.gz", folder="batches"), signature="")
-
-
-def at(url: str, description: DataDescription = TINY, **changes: Any) -> DataDescription:
-    """The data set with one official mirror."""
-    return replace(description, mirrors=(url,), **changes)
 
 
 def fill(folder: Path, *, gzipped: bool = False, **changed: bytes) -> Path:
-    """Puts a copy into the folder, with other contents for the files named by their first word (`train_images=...`)."""
+    """Writes a copy, with other contents for files named by their first words (`train_images`)."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in CONTENT.items():
         content = changed.get("_".join(name.split("-")[:2]), content)
@@ -82,12 +70,10 @@ def tar(members: Mapping[str, bytes]) -> bytes:
 
 
 def names(folder: Path) -> set[str]:
-    """What lies in a folder, the lock apart."""
-    return {path.name for path in folder.iterdir()} - {".lock"}
+    """The names in a folder, except the lock; empty if there is no folder."""
+    return {path.name for path in folder.glob("*")} - {".lock"}
 
 
 def is_right(folder: Path) -> bool:
-    """Whether the folder holds the four files, raw, and nothing else."""
-    return names(folder) == set(CONTENT) and all(
-        (folder / name).read_bytes() == CONTENT[name] for name in CONTENT
-    )
+    """Whether the folder holds the four files, uncompressed, and nothing else."""
+    return {name: (folder / name).read_bytes() for name in names(folder)} == CONTENT

@@ -24,7 +24,7 @@ def collect_names() -> dict[Kind, list[Entry]]:
     """Return name, arguments and description of everything that can be named."""
     steps = [(name, _arguments_of(make), _summary(make)) for name, make in presets.items()]
     images = {
-        name: f"{one.title}, {one.n_train:,} + {one.n_test:,} images ({one.licence})"
+        name: f"{one.title}, {one.n_train:,} + {one.n_test:,} images ({one.license})"
         for name, one in data_sets.items()
     }
     return {

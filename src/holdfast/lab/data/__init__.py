@@ -1,15 +1,12 @@
-"""Data sets: a slice of Fashion-MNIST that comes with the library, and whole ones that are fetched, checked and read."""
+"""Image data sets: a bundled slice of Fashion-MNIST, and full data sets that can be fetched."""
 
-from holdfast.lab.data._data_set import DataSet
-from holdfast.lab.data._data_sets import data_sets
-from holdfast.lab.data._description import DataDescription
-from holdfast.lab.data._fashion_mnist import CLASSES, fashion_mnist_slice, load_fashion_mnist
+from holdfast.lab.data._data_set import DataSet, Images
+from holdfast.lab.data._data_sets import CLASSES, DataDescription, data_sets
 from holdfast.lab.data._fetch import fetch
-from holdfast.lab.data._idx import read_idx, write_idx
-from holdfast.lab.data._images import Images
-from holdfast.lab.data._load import load
+from holdfast.lab.data._idx import read_idx, read_idx_folder, write_idx
+from holdfast.lab.data._load import fashion_mnist_slice, load
 from holdfast.lab.data._locate import locate, verify
-from holdfast.lab.data._progress import Progress
+from holdfast.lab.data._store import Progress
 
 __all__ = [
     "CLASSES",
@@ -21,9 +18,9 @@ __all__ = [
     "fashion_mnist_slice",
     "fetch",
     "load",
-    "load_fashion_mnist",
     "locate",
     "read_idx",
+    "read_idx_folder",
     "verify",
     "write_idx",
 ]

@@ -1,27 +1,26 @@
-"""The content of a file that may be gzipped: where it lies, what it holds, whether it is the right one."""
+"""Files that may be gzipped."""
 
 import gzip
-import hashlib
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, cast
 
-from holdfast.lab.data._description import DataFile
+from holdfast.checks import failure
 
 CHUNK: Final = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def find_content(folder: Path, name: str) -> Path | None:
-    """The file `name` of the folder, or else `name.gz`; None if there is neither."""
+    """The path of `name` in the folder, or else of `name.gz`; None if neither exists."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 @contextmanager
 def open_content(path: Path) -> Iterator[IO[bytes]]:
-    """The uncompressed content of a file. Whether it is gzipped is told by its first bytes, whatever its name."""
+    """Opens the uncompressed content; gzip is recognized by the first bytes, not by the name."""
     with path.open("rb") as file:
         is_gzipped = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         file.seek(0)
@@ -32,21 +31,11 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
             yield cast(IO[bytes], unpacked)
 
 
-def digest(chunks: Iterable[bytes], algorithm: str) -> str:
-    """The checksum of the bytes, in the form of :class:`DataFile`."""
-    hasher = hashlib.new(algorithm, usedforsecurity=False)
-    for chunk in chunks:
-        hasher.update(chunk)
-    return f"{algorithm}:{hasher.hexdigest()}"
-
-
-def problem(file: DataFile, path: Path | None) -> str | None:
-    """What is wrong with the copy of `file` at `path`, in one line; None if nothing is."""
-    if path is None:
-        return f"{file.name} is missing"
+@contextmanager
+def refusing_damage(path: Path) -> Iterator[None]:
+    """Raises ValueError if the content of `path` turns out to be damaged while it is read."""
     try:
-        with open_content(path) as stream:
-            found = digest(iter(lambda: stream.read(CHUNK), b""), file.algorithm)
-    except (EOFError, OSError, zlib.error) as error:
-        return f"{path.name} cannot be read ({str(error).rstrip('.')})"
-    return None if found == file.digest else f"{path.name} has {found}, expected {file.digest}"
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        reason = str(error).rstrip(".")
+        raise failure("path", "be a whole gzip file", f"{path} ({reason})") from error

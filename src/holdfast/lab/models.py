@@ -1,0 +1,196 @@
+"""Image classifiers with 10 classes: the models of the paper, and two simpler ones."""
+
+import math
+from collections.abc import Callable
+from typing import Protocol, final
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.checks import check_count, check_generator, failure
+
+__all__ = ["lenet", "logistic_regression", "mlp", "models", "resnet18", "tiny_cnn"]
+
+Shape = tuple[int, int, int]  # channels, height, width
+
+GRAY: Shape = (1, 28, 28)
+COLOR: Shape = (3, 32, 32)
+
+
+class Architecture(Protocol):
+    """Builds a model with 10 outputs.
+
+    Args:
+        shape: channels, height and width of the images.
+        generator: draws the initial parameters; torch's global generator by default.
+    """
+
+    def __call__(
+        self, *, shape: Shape = ..., generator: torch.Generator | None = None
+    ) -> nn.Sequential: ...
+
+
+def lenet(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+    """The paper's LeNet-style network: 1,163,978 parameters for gray images of 28 x 28 pixels.
+
+    Two convolutions with 64 channels and 5 x 5 kernels, each followed by max-pooling by 2 and ReLU;
+    a layer of 1024 units with ReLU and dropout 0.5; a linear layer. Needs images of at least
+    16 x 16 pixels. On a CPU, channels_last (`model.to(memory_format=torch.channels_last)`, and the
+    same for images) doubles the speed.
+
+    Reference: the paper, section 5 (Fashion-MNIST and MNIST).
+
+    Example:
+        >>> sum(parameter.numel() for parameter in lenet().parameters())
+        1163978
+    """
+    _check_shape(shape, smallest=16)
+    n_channels, *sides = shape
+    # A convolution without padding removes 4 pixels, pooling halves the rest.
+    height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
+
+    def build() -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for n_in in (n_channels, 64):
+            layers += [nn.Conv2d(n_in, 64, 5), nn.MaxPool2d(2), nn.ReLU()]
+        layers += [nn.Flatten(), nn.Linear(64 * height * width, 1024), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Dropout(0.5), nn.Linear(1024, 10))
+
+    return initialized(build, generator)
+
+
+def logistic_regression(
+    *, shape: Shape = GRAY, generator: torch.Generator | None = None
+) -> nn.Sequential:
+    """One linear layer with a convex loss: 7,850 parameters for gray images of 28 x 28 pixels.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in logistic_regression().parameters())
+        7850
+    """
+    _check_shape(shape)
+    n_pixels = math.prod(shape)
+    return initialized(lambda: nn.Sequential(nn.Flatten(), nn.Linear(n_pixels, 10)), generator)
+
+
+def mlp(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+    """One hidden layer of 128 units: 101,770 parameters for gray images of 28 x 28 pixels.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in mlp().parameters())
+        101770
+    """
+    _check_shape(shape)
+
+    def build() -> nn.Sequential:
+        hidden = [nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU()]
+        return nn.Sequential(*hidden, nn.Linear(128, 10))
+
+    return initialized(build, generator)
+
+
+def resnet18(*, shape: Shape = COLOR, generator: torch.Generator | None = None) -> nn.Sequential:
+    """ResNet-18 for small images: 11,173,962 parameters for color images.
+
+    As in the original paper, but with a 3 x 3 stem and without the first pooling, as is usual for
+    CIFAR-10.
+
+    Reference: He et al., *Deep Residual Learning for Image Recognition* (CVPR 2016), table 1; the
+    paper, section 5 (CIFAR-10).
+
+    Example:
+        >>> sum(parameter.numel() for parameter in resnet18().parameters())
+        11173962
+    """
+    _check_shape(shape)
+
+    def build() -> nn.Sequential:
+        # The order of construction decides which random numbers a layer gets.
+        blocks: list[nn.Module] = []
+        for n_in, n_out, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
+            blocks += [_Residual(n_in, n_out, stride), _Residual(n_out, n_out, 1)]
+        stem = [nn.Conv2d(shape[0], 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)]
+        return nn.Sequential(*stem, *blocks, *head)
+
+    return initialized(build, generator)
+
+
+def tiny_cnn(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+    """The paper's tiny network: 412 parameters for gray images of 28 x 28 pixels.
+
+    Four convolutions with 3 channels, 3 x 3 kernels, stride 2, padding 1 and GELU; a linear layer.
+
+    Reference: the paper, the experiments on the relative residual.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in tiny_cnn().parameters())
+        412
+    """
+    _check_shape(shape)
+    height, width = (-(-side // 16) for side in shape[1:])  # halved four times, rounded up
+
+    def build() -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for n_channels in (shape[0], 3, 3, 3):
+            layers += [nn.Conv2d(n_channels, 3, 3, stride=2, padding=1), nn.GELU()]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * height * width, 10))
+
+    return initialized(build, generator)
+
+
+models: dict[str, Architecture] = {
+    "lenet": lenet,
+    "logistic-regression": logistic_regression,
+    "mlp": mlp,
+    "resnet-18": resnet18,
+    "tiny-cnn": tiny_cnn,
+}
+"""Every architecture by its short name."""
+
+
+def initialized(
+    build: Callable[[], nn.Sequential], generator: torch.Generator | None
+) -> nn.Sequential:
+    """Calls `build` with torch's global CPU generator seeded from `generator`.
+
+    Torch's layers initialize from the global generator; its state is restored afterwards. With
+    None, `build` uses the global generator as it is.
+    """
+    if generator is None:
+        return build()
+    check_generator(generator)
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(seed)
+        return build()
+
+
+@final
+class _Residual(nn.Module):
+    """Two 3 x 3 convolutions plus the identity, or a 1 x 1 convolution if the shape changes."""
+
+    def __init__(self, n_in: int, n_out: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(n_out),
+            nn.ReLU(),
+            nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(n_out),
+        )
+        self.identity: nn.Module = nn.Identity()
+        if stride != 1 or n_in != n_out:
+            shortcut = nn.Conv2d(n_in, n_out, 1, stride, bias=False)
+            self.identity = nn.Sequential(shortcut, nn.BatchNorm2d(n_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.residual(x) + self.identity(x))
+
+
+def _check_shape(shape: object, *, smallest: int = 1) -> None:
+    if not isinstance(shape, tuple) or len(shape) != 3:
+        raise failure("shape", "be (channels, height, width)", shape)
+    check_count("shape[0]", shape[0], at_least=1)
+    for i in (1, 2):
+        check_count(f"shape[{i}]", shape[i], at_least=smallest)
