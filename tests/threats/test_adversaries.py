@@ -131,6 +131,6 @@ def test_bad_calls_are_named() -> None:
         rows_to_samples(torch.ones(3, dtype=torch.bool), 10)
     with pytest.raises(
         ValueError,
-        match=r"^`mask` must be a bool tensor \[n\], one entry a row, got torch\.float32 \[3\]\.$",
+        match=r"^`mask` must be a bool tensor \[n\], one entry per row, got torch\.float32 \[3\]\.$",
     ):
         rows_to_samples(torch.ones(3), 9)

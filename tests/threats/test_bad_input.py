@@ -1,5 +1,6 @@
-"""Wrong arguments: one sentence that names the argument."""
+"""Wrong arguments are refused by a sentence that names the argument."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,26 +8,20 @@ import torch
 
 from holdfast.seeds import stream
 from holdfast.threats import (
-    AdditiveNoise,
     Backdoor,
-    BitFlips,
     Blur,
+    BoundedDistance,
     GaussianNoise,
     Hijack,
-    HijackAndLie,
+    IeeeBitFlips,
     InnerProduct,
-    LabelFlip,
     LittleIsEnough,
-    MinMax,
-    MinSum,
+    NoisyRows,
     NonFinite,
-    RandomLabels,
-    RandomRows,
     SaltAndPepper,
     ScaledFlip,
     Shadow,
-    SignFlip,
-    TargetLabel,
+    WrongLabels,
     attacks,
     corruptions,
 )
@@ -35,33 +30,53 @@ from tests.samples import gaussian
 POSITIVE = "be a finite number above 0"
 SHARE = r"be in \(0, 1\]"
 
+NUMBER = "be a finite number of at least 0"
+COUNT = "be a whole number of at least "
+CLASS = "be 'flip', 'random' or a class from 0 to 9"
+
 OUT_OF_RANGE: list[tuple[Any, str, list[Any], str]] = [
-    *((kind, name, [0.0, -1.0, float("inf"), float("nan"), "1", True, None], POSITIVE) for kind, name in (
-        (AdditiveNoise, "deviation"), (RandomRows, "deviation"), (ScaledFlip, "factor"), (InnerProduct, "factor"), (Hijack, "size"),
-        (HijackAndLie, "size"), (HijackAndLie, "lie"), (GaussianNoise, "deviation"), (Blur, "sigma"),
+    *((kind, name, [0.0, -1.0, float("inf"), float("nan"), "1", True], POSITIVE) for kind, name in (
+        (NoisyRows, "deviation"), (InnerProduct, "factor"), (Hijack, "columns"), (Hijack, "size"),
+        (Hijack, "lie"), (GaussianNoise, "deviation"), (Blur, "sigma"),
     )),
-    *((kind, "fraction", [0.0, -0.1, 1.1, float("nan"), "1", True], SHARE) for kind in (BitFlips, Shadow, HijackAndLie, SaltAndPepper)),
-    (BitFlips, "bits", [(), (1, 1), 5, None], "be places of bits, at least one and none twice"),
-    (BitFlips, "bits", [(-1,), (2.0,), (True, 2)], "be a whole number of at least 0"),
+    *((kind, name, [None], POSITIVE) for kind, name in (
+        (NoisyRows, "deviation"), (InnerProduct, "factor"), (Hijack, "columns"), (Hijack, "size"),
+        (GaussianNoise, "deviation"), (Blur, "sigma"),
+    )),
+    *((kind, "fraction", [0.0, -0.1, 1.1, float("nan"), "1", True], SHARE)
+      for kind in (IeeeBitFlips, Shadow, SaltAndPepper)),
+    (ScaledFlip, "factor", [-1.0, float("inf"), float("nan"), "1", True, None], NUMBER),
+    (NoisyRows, "replace", [1, 0, None, "yes"], "be True or False"),
+    (IeeeBitFlips, "bits", [(), (1, 1), 5, None], "be distinct positions of bits, at least one"),
+    (IeeeBitFlips, "bits", [(-1,), (2.0,), (True, 2)], COUNT + "0"),
     (NonFinite, "value", ["NaN", float("nan"), None], "be 'nan', 'inf' or '-inf'"),
-    (LittleIsEnough, "z", [-0.1, float("inf"), "1"], "be a finite number of at least 0"),
-    (MinMax, "direction", ["mean", None], "be 'unit', 'sign' or 'std'"),
-    (MinSum, "direction", ["mean", None], "be 'unit', 'sign' or 'std'"),
-    (Hijack, "n_columns", [0, -1, 2.5, True], "be a whole number of at least 1"),
-    (TargetLabel, "target", [-1, 2.0, True], "be a whole number of at least 0"),
-    (Backdoor, "target", [-1, 2.0, True], "be a whole number of at least 0"),
-    (Backdoor, "size", [0, 2.0, True], "be a whole number of at least 1"),
-    (Backdoor, "value", [-0.5, float("inf"), "1"], "be a finite number of at least 0"),
-    (LabelFlip, "n_classes", [1, 2.0, True], "be a whole number of at least 2"),
-    (RandomLabels, "n_classes", [1, 2.0, True], "be a whole number of at least 2"),
+    (LittleIsEnough, "z", [-0.1, float("inf"), "1"], NUMBER),
+    (BoundedDistance, "bound", ["min", None], "be 'max' or 'sum'"),
+    (BoundedDistance, "direction", ["mean", None], "be 'unit', 'sign' or 'std'"),
+    (Hijack, "columns", [2.5, 1.5], "be below 1 or a whole number"),
+    (WrongLabels, "labels", [-1, 10, 2.0, True, "flop", None, ["flip"]], CLASS),
+    (WrongLabels, "n_classes", [1, 2.0, True], COUNT + "2"),
+    (Backdoor, "target", [-1, 2.0, True], COUNT + "0"),
+    (Backdoor, "size", [0, 2.0, True], COUNT + "1"),
+    (Backdoor, "value", [-0.5, float("inf"), "1"], NUMBER),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "name", "values", "requirement"), OUT_OF_RANGE)
-def test_arguments_out_of_range(kind: Any, name: str, values: list[Any], requirement: str) -> None:
-    for value in values:
-        with pytest.raises(ValueError, match=rf"^`{name}` must {requirement}, got .*\.$"):
-            kind(**{name: value})
+def refusal(kind: Any, **arguments: Any) -> str:
+    """The message of the ValueError, or "" if the arguments are accepted."""
+    try:
+        kind(**arguments)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_arguments_out_of_range() -> None:
+    for kind, name, values, requirement in OUT_OF_RANGE:
+        for value in values:
+            message = refusal(kind, **{name: value})
+            wanted = rf"`{name}` must {requirement}, got .*\."
+            assert re.fullmatch(wanted, message), (kind.__name__, name, value, message)
 
 
 def test_every_argument_is_checked() -> None:
@@ -86,11 +101,11 @@ def test_bits_beyond_the_dtype(dtype: torch.dtype) -> None:
     with pytest.raises(
         ValueError, match=rf"^`bits` must be below 16, the width of {dtype}, got 31\.$"
     ):
-        BitFlips()(gaussian(3, 4, dtype=dtype), MASK)
+        IeeeBitFlips()(gaussian(3, 4, dtype=dtype), MASK)
     with pytest.raises(
         ValueError, match=r"^`bits` must be below 32, the width of torch\.float32, got 32\.$"
     ):
-        BitFlips(bits=(32,))(gaussian(3, 4), MASK)
+        IeeeBitFlips(bits=(32,))(gaussian(3, 4), MASK)
 
 
 @pytest.mark.parametrize(("rows", "message"), [
@@ -102,14 +117,14 @@ def test_bits_beyond_the_dtype(dtype: torch.dtype) -> None:
 ])  # fmt: skip
 def test_rows_of_a_wrong_kind(rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
-        SignFlip()(rows, MASK)
+        ScaledFlip()(rows, MASK)
     with pytest.raises(ValueError, match=f"^{message}$"):
-        SignFlip().learn(rows, MASK)
+        ScaledFlip().learn(rows, MASK)
 
 
 def test_labels_of_other_classes() -> None:
     images, labels = torch.zeros(3, 1, 4, 4), torch.tensor([10, 2, 0])
-    for corruption in (LabelFlip(), RandomLabels()):
+    for corruption in (WrongLabels(), WrongLabels(labels="random"), WrongLabels(labels=8)):
         with pytest.raises(ValueError, match=r"^`labels` must be from 0 to 9, got 10 to 10\.$"):
             corruption(images, labels, MASK, generator=stream(0, "labels"))
 
@@ -130,15 +145,15 @@ def test_backdoors_need_room_and_other_classes() -> None:
 def test_unknown_names_are_told_the_nearest() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^`attack` must be one of .*, got 'sign-flop' \(did you mean 'sign-flip'\?\)\.$",
+        match=r"^`attack` must be one of .*, got 'scaled-flop' \(did you mean 'scaled-flip'\?\)\.$",
     ):
-        attacks.parse("sign-flop")
+        attacks.parse("scaled-flop")
     with pytest.raises(
         ValueError,
         match=r"^`corruption` must be one of .*, got 'blurr' \(did you mean 'blur'\?\)\.$",
     ):
         corruptions.parse("blurr")
     with pytest.raises(
-        ValueError, match=r"^`hijack` must be given n_columns, size, got 'share'\.$"
+        ValueError, match=r"^`hijack` must be given columns, size, lie, got 'share'\.$"
     ):
         attacks.parse("hijack(share=0.5)")

@@ -11,8 +11,7 @@ from torch.nn.functional import avg_pool2d, cross_entropy
 
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
-from holdfast.threats import Adversaries, Attack, Corruption, rows_to_samples
-from holdfast.threats._attack_context import State
+from holdfast.threats import Adversaries, Attack, Corruption, State, rows_to_samples
 
 N_ROWS, BATCH, LR = 20, 32, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
