@@ -32,7 +32,7 @@ def attack(
             help="The attack or corruption; see `holdfast list attacks`.",
             autocompletion=options.complete_threats,
         ),
-    ] = "bit-flip",
+    ] = "scaled-flip",
     corrupt: Annotated[
         float, typer.Option("--corrupt", min=0.0, max=1.0, help="The share that is bad.")
     ] = 0.4,
@@ -85,7 +85,7 @@ def attack(
         batch_size=rows * batch,
         default=DEFAULT_STEPS,
     )
-    threat = threat_of(attack, corrupt, data=data, fixed=fixed, whole_rows=whole_rows)
+    threat = threat_of(attack, corrupt, fixed=fixed, whole_rows=whole_rows)
 
     def config(name: str, *, is_attacked: bool) -> Config:
         return config_of(

@@ -17,12 +17,7 @@ MOST_EPOCHS = 1e6
 
 
 def threat_of(
-    attack: str | None,
-    corrupt: float | None,
-    *,
-    data: str,
-    fixed: bool = False,
-    whole_rows: bool = False,
+    attack: str | None, corrupt: float | None, *, fixed: bool = False, whole_rows: bool = False
 ) -> Threat:
     """What `--attack`, `--corrupt`, `--fixed` and `--whole-rows` say together."""
     if attack is None:
@@ -39,9 +34,7 @@ def threat_of(
             "`--corrupt` must be given with --attack: the share that is bad, such as 0.4."
         )
     adversaries = Adversaries(bad_fraction=corrupt, redrawn=not fixed)
-    return parse_threat(
-        attack, adversaries, whole_rows=whole_rows, n_classes=len(data_sets[data].classes)
-    )
+    return parse_threat(attack, adversaries, whole_rows=whole_rows)
 
 
 def optimizer_of(text: str, lr: float | None, weight_decay: float | None) -> OptimizerSpec:

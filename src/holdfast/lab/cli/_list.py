@@ -12,7 +12,7 @@ from rich.table import Table
 
 from holdfast.lab.cli._console import console
 from holdfast.lab.cli._exit_codes import reports_errors
-from holdfast.lab.config import PAPER_NAMES, all_rules
+from holdfast.lab.config import all_rules
 from holdfast.lab.data import data_sets
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import optimizers
@@ -118,8 +118,7 @@ def _rules() -> list[Entry]:
 
 
 def _threats() -> list[Entry]:
-    own = [(name, "", f"The paper's name for {here}.") for name, here in PAPER_NAMES.items()]
-    return own + _members(attacks) + _members(corruptions)
+    return _members(attacks) + _members(corruptions)
 
 
 def _models() -> list[Entry]:

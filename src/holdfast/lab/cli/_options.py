@@ -98,7 +98,7 @@ AttackText = Annotated[
     str | None,
     typer.Option(
         "--attack",
-        help="An attack on rows or a corruption of samples, such as bit-flip or 'scaled-flip(factor=5)'; see `holdfast list attacks`.",
+        help="An attack on rows or a corruption of samples, such as blur or 'scaled-flip(factor=5)'; see `holdfast list attacks`.",
         autocompletion=complete_threats,
         rich_help_panel=THREAT,
     ),

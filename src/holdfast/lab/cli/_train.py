@@ -63,7 +63,7 @@ def train(
         memory=memory,
         worker_momentum=worker_momentum,
         n_trusted=trusted,
-        threat=threat_of(attack, corrupt, data=data, fixed=fixed, whole_rows=whole_rows),
+        threat=threat_of(attack, corrupt, fixed=fixed, whole_rows=whole_rows),
         n_rows=rows,
         row_size=batch,
         partition=partition,
