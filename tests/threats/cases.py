@@ -1,6 +1,8 @@
 """All attacks and corruptions, with arguments that make sense for every dtype."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,3 +78,12 @@ def batch(
         n, channels, side, side, generator=generator, dtype=torch.float64
     )
     return images.to(dtype), torch.randint(10, (n,), generator=generator)
+
+
+def refusal(call: Callable[..., object], *args: Any, **arguments: Any) -> str:
+    """The message of the ValueError that the call raises, or "" if it raises none."""
+    try:
+        call(*args, **arguments)
+    except ValueError as error:
+        return str(error)
+    return ""

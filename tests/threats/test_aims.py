@@ -1,7 +1,8 @@
-"""Every threat moves the figure that it aims at, in a small real training, and says honestly who survives.
+"""Every threat changes the quantity that it aims at in a small real training; some rules survive.
 
-Softmax regression on Fashion-MNIST, 20 rows, 40 % of them bad, drawn anew at every step. Without a threat the rules used here reach 73 to 77 % after 60 steps
-(the first test), so that the bounds below mean something on either side.
+Softmax regression on Fashion-MNIST, 20 rows, 40 % of them bad, redrawn at every step. Without a
+threat the rules used here reach 73 to 77 % after 60 steps (the first test), so that the bounds
+below mean something on either side.
 """
 
 import re
@@ -123,7 +124,7 @@ def test_every_threat_has_its_aim_shown_here() -> None:
 def test_blocks_by_norm_are_led_astray_and_a_filtered_block_is_not(
     threat: str, is_below: float
 ) -> None:
-    """Blocks of a tenth (197 columns), scores without a cap, the mean of all rows as memory: the paper's algorithm as printed."""
+    """The paper's algorithm: blocks of a tenth (197 columns), uncapped scores, mean memory."""
     assert trained(PAPER, threat).accuracy < is_below
     assert trained(BLOCK_FILTER, threat).accuracy > trained(BLOCK_FILTER).accuracy - 1.5
 
@@ -149,7 +150,7 @@ def test_a_collapsed_mean_is_zero_in_training() -> None:
 
 
 def test_a_reversed_mean_points_against_the_honest_one() -> None:
-    """By (12 - 2 * 8) / 20; a smaller factor leaves the mean its sign but takes the geometric median's length."""
+    """By (12 - 2 * 8) / 20; a small factor keeps its sign but shrinks the geometric median."""
     assert trained("mean", "inner-product").along == pytest.approx(-0.2, abs=1e-4)
     assert trained("mean", "inner-product(factor=0.5)").along == pytest.approx(0.4, abs=1e-4)
     assert trained("geometric-median", "inner-product(factor=0.5)").along < 0.1
@@ -158,7 +159,7 @@ def test_a_reversed_mean_points_against_the_honest_one() -> None:
 
 
 def test_zero_rows_shorten_the_direction() -> None:
-    """The mean by the bad share exactly. Medians lose all of it: eight equal rows are a denser crowd than twelve different ones."""
+    """The mean shrinks by the bad share. Medians vanish: eight equal rows are a dense cluster."""
     assert trained("mean", ZERO_ROWS).along == pytest.approx(0.6, abs=1e-4)
     assert trained("geometric-median", ZERO_ROWS).along < 0.1
     assert trained("mean", ZERO_ROWS).accuracy < trained("mean").accuracy - 0.5
@@ -167,7 +168,7 @@ def test_zero_rows_shorten_the_direction() -> None:
 
 
 def test_lazy_rows_leave_a_part_of_the_direction_stale() -> None:
-    """The direction is 0.6 of this step's honest mean and 0.4 of what the bad rows held a step before: by least squares, at every step."""
+    """At every step the direction is 0.6 fresh and 0.4 from the previous step, by least squares."""
     attack, before, shares = LazyRows(), None, []
     generator, pixels, labels = stream(0, "lazy"), *images("train")
     parameters, mask = torch.zeros(D), torch.arange(20) < 8
@@ -184,7 +185,7 @@ def test_lazy_rows_leave_a_part_of_the_direction_stale() -> None:
 
 
 def test_little_is_enough_drifts_to_one_side() -> None:
-    """The sum over all steps of what the direction differs by from the honest mean, against the sum of honest means."""
+    """Direction minus honest mean, summed over all steps, against the sum of honest means."""
 
     def drift(rule: str, threat: str) -> tuple[float, float]:
         result = trained(rule, threat)
@@ -204,7 +205,7 @@ def test_little_is_enough_drifts_to_one_side() -> None:
 
 
 def test_mimic_makes_one_of_many_different_rows_count_for_eight() -> None:
-    """Where each row sees two classes only. Robust rules lose more than the mean."""
+    """Where each row has only two classes. Robust rules lose more than the mean."""
     for rule, loss in (("mean", 4), ("geometric-median", 15)):
         clean, copied = (
             trained(rule, threat, sorted_by_class=True).accuracy for threat in ("", "mimic")
@@ -234,7 +235,7 @@ def test_random_labels_shorten_the_mean_and_neighbours_find_them() -> None:
 
 
 def test_blur_passes_for_honest() -> None:
-    """Gradients of blurred images are near each other and point nearly right: rules that look for a crowd do worse than the mean."""
+    """Gradients of blurred images form a cluster near the right direction: rules follow it."""
     for rule in ("geometric-median", FILTER):
         assert trained(rule, "blur").accuracy < trained("mean", "blur").accuracy
     assert trained("mean", "blur", bad_fraction=0.8).accuracy < trained("mean").accuracy - 5
@@ -257,6 +258,6 @@ def test_a_backdoor_opens_under_the_mean_and_not_under_a_filter() -> None:
 def test_samples_spread_over_all_rows_are_beyond_rules_on_rows(
     threat: str, is_below: float
 ) -> None:
-    """40 % of the samples of a batch, so about as many of every row: there are no honest rows left to find."""
+    """40 % of the samples of the batch, so about as many of every row: no row is honest."""
     for rule in ("mean", "geometric-median"):
         assert trained(rule, threat, by_sample=True).accuracy < is_below

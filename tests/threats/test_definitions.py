@@ -86,8 +86,9 @@ def test_noise_has_its_mean_and_deviation(deviation: float, replace: bool) -> No
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [
-    (torch.float32, (22, 29, 30, 31)), (torch.float32, (0,)), (torch.float32, (31,)), (torch.float64, (22, 29, 30, 31)),
-    (torch.float64, (62, 63)), (torch.float64, (0, 51)), (torch.float16, (15,)), (torch.float16, (3, 9, 14)),
+    (torch.float32, (22, 29, 30, 31)), (torch.float32, (0,)), (torch.float32, (31,)),
+    (torch.float64, (22, 29, 30, 31)), (torch.float64, (62, 63)), (torch.float64, (0, 51)),
+    (torch.float16, (15,)), (torch.float16, (3, 9, 14)),
 ])  # fmt: skip
 def test_bits_are_flipped_exactly(dtype: torch.dtype, bits: tuple[int, ...]) -> None:
     special = torch.tensor(
@@ -145,7 +146,7 @@ def test_how_little_is_enough(n: int, data: st.DataObject) -> None:
 
 
 def test_little_is_enough_where_its_formula_is_not() -> None:
-    """A majority counts as if it needed one supporter: z is finite and does not fall as more rows are bad."""
+    """With a majority of bad rows s is 1: z is finite and does not fall as more rows are bad."""
     values = [LittleIsEnough().deviations(20, n_bad) for n_bad in range(2, 11)]
     assert values == sorted(values)
     assert LittleIsEnough().deviations(20, 12) == pytest.approx(
@@ -205,7 +206,7 @@ def test_bad_rows_equal_honest_rows_that_are_equal() -> None:
 
 
 def test_mimic_learns_the_direction_in_which_honest_rows_differ() -> None:
-    """Against covariance matrices; and the state leaves noise behind, towards the one direction that lasts."""
+    """Against covariance matrices; the state converges to the direction that lasts."""
     axis = gaussian(1, D, 99)[0]
     axis /= axis.norm()
     strength = torch.linspace(-3, 3, N)

@@ -49,8 +49,7 @@ def test_equals_the_call(case: Case, n: int, d: int, data: st.DataObject) -> Non
     )
 
 
-@every_attack
-def test_equals_the_call_with_what_was_learned(case: Case) -> None:
+def equals_the_call_with_what_was_learned(case: Case) -> None:
     mask, state = some_bad(N, 3), None
     for seed in range(4):
         rows = gaussian(N, D, seed=seed)
@@ -59,14 +58,12 @@ def test_equals_the_call_with_what_was_learned(case: Case) -> None:
         state = learned
 
 
-@every_attack
-def test_equals_the_call_on_hostile_rows(case: Case) -> None:
+def equals_the_call_on_hostile_rows(case: Case) -> None:
     for kind, make in HOSTILE.items():
         assert_overwrites_as_it_calls(case, make(gaussian(N, D)), some_bad(N, 3), of=kind)
 
 
-@every_attack
-def test_rows_with_gaps_in_memory(case: Case) -> None:
+def rows_with_gaps_in_memory(case: Case) -> None:
     """Memory between the rows is not changed."""
     whole = gaussian(2 * N, 2 * D)
     before = whole.clone()
@@ -76,8 +73,7 @@ def test_rows_with_gaps_in_memory(case: Case) -> None:
     assert_overwrites_as_it_calls(case, gaussian(D, N).T, some_bad(N, 3))
 
 
-@every_attack
-def test_the_tensors_of_rows_are_the_rows(case: Case) -> None:
+def the_tensors_of_rows_are_the_rows(case: Case) -> None:
     """As in the lab: the attack overwrites the tensor of the rows, and the rows change."""
     matrix, mask = gaussian(N, D), some_bad(N, 3)
     rows = DenseRows(matrix)
@@ -88,8 +84,7 @@ def test_the_tensors_of_rows_are_the_rows(case: Case) -> None:
     assert bits(rows.matrix()) == bits(sent.matrix())
 
 
-@every_attack
-def test_refuses_what_it_cannot_overwrite(case: Case) -> None:
+def refuses_what_it_cannot_overwrite(case: Case) -> None:
     attack, mask = case.attack, some_bad(N, 3)
     for rows in ([gaussian(N, D)], DenseRows(gaussian(N, D)), gaussian(N, D).view(N, 3, 4), None):
         with pytest.raises(ValueError, match=r"^`rows` must be a tensor \[n, d\], got \w+\.$"):
@@ -107,3 +102,18 @@ def test_refuses_what_it_cannot_overwrite(case: Case) -> None:
         with pytest.raises(ValueError, match=r"^`state` must be None for \w+\("):
             attack.overwrite(rows, mask, generator=stream(0, "attack"), state=torch.zeros(D))
     assert torch.equal(rows, gaussian(N, D))
+
+
+CHECKS = [
+    equals_the_call_with_what_was_learned,
+    equals_the_call_on_hostile_rows,
+    rows_with_gaps_in_memory,
+    the_tensors_of_rows_are_the_rows,
+    refuses_what_it_cannot_overwrite,
+]
+
+
+@every_attack
+def test_in_place(case: Case) -> None:
+    for check in CHECKS:
+        check(case)
