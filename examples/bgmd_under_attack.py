@@ -37,13 +37,12 @@ from holdfast.lab.data import Images, fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
 from holdfast.threats import (
-    AdditiveNoise,
     Adversaries,
     Attack,
     AttackContext,
     Hijack,
-    HijackAndLie,
     LittleIsEnough,
+    NoisyRows,
     ScaledFlip,
     Shadow,
 )
@@ -120,12 +119,12 @@ class Alone(Attack):
 
 ATTACKS: dict[str, Attack] = {
     "bit flip": ScaledFlip(factor=100.0),
-    "additive": AdditiveNoise(deviation=10.0),
+    "additive": NoisyRows(deviation=10.0),
     "shadow": Shadow(fraction=FRACTION),
-    "hijack": Hijack(n_columns=200, size=1e4),
+    "hijack": Hijack(columns=200, size=1e4),
     "lurk": Lurk(),
     "alone": Alone(),
-    "hijack and lie": HijackAndLie(fraction=FRACTION),
+    "hijack and lie": Hijack(columns=2 * FRACTION, size=1e18, lie=1e3),
     "drift": LittleIsEnough(z=1.0),
 }
 """The last one moves every column by one standard deviation, always to the same side."""

@@ -43,9 +43,9 @@ CORRUPTIONS = {
     "none": None,
     "noise": "gaussian-noise(deviation=10.0)",
     "salt and pepper": "salt-and-pepper(fraction=0.9)",
-    "label flip": "label-flip(n_classes=10)",
-    "random labels": "random-labels(n_classes=10)",
-    "target label": "target-label(target=8)",
+    "label flip": "wrong-labels(labels='flip')",
+    "random labels": "wrong-labels(labels='random')",
+    "target label": "wrong-labels(labels=8)",
 }
 
 

@@ -23,7 +23,7 @@ from holdfast.lab.training._loop import training
 from holdfast.lab.training._trust import descent_score, trusted_gradient
 from holdfast.layout import Layout
 from holdfast.seeds import stream
-from holdfast.threats import Adversaries, Backdoor, TargetLabel, attacks
+from holdfast.threats import Adversaries, Backdoor, WrongLabels, attacks
 from tests.lab.cases import RUNS, TINY, tiny
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -122,7 +122,7 @@ def test_every_attack_comes_to_an_end(rule: str, tmp_path: Path) -> None:
         *attacks.names,
         "scaled-flip(factor=1e30)",
         "hijack(size=1e38)",
-        "random-rows(deviation=1e38)",
+        "noisy-rows(deviation=1e38, replace=True)",
         "non-finite(value='inf')",
     ]
     for i, text in enumerate(texts):
@@ -290,7 +290,7 @@ def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
         cross_entropy(model(data.normalize(images)), labels).backward()
         optimizer.step()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    backdoor, target = Backdoor(target=2), TargetLabel(target=3)
+    backdoor, target = Backdoor(target=2), WrongLabels(labels=3)
     found, stamped, aimed = (
         evaluate(model, data),
         evaluate(model, data, backdoor),
@@ -351,7 +351,7 @@ def test_a_backdoor_works_on_the_mean_and_the_record_shows_it(tmp_path: Path) ->
     ).entries[-1]["attack_success"]
     assert found > 0.5 > none
     success = run(
-        tiny("mean", "target-label(target=3)", Adversaries(bad_fraction=0.9), n_steps=20),
+        tiny("mean", "wrong-labels(labels=3)", Adversaries(bad_fraction=0.9), n_steps=20),
         tmp_path / "label",
     ).entries[-1]
     assert success["attack_success"] > 0.5
@@ -402,7 +402,7 @@ def test_the_first_step_is_the_one_by_hand(data: DataSet, tmp_path: Path) -> Non
     """Samples, loss, gradient, attack and step against a plain loop over the rows."""
     config = tiny(
         "mean",
-        "sign-flip",
+        "scaled-flip(factor=1.0)",
         n_steps=1,
         optimizer=Sgd(lr=0.5),
         partition=Shards(n_shards=12),

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import failure
-from holdfast.threats._attack import Attack
-from holdfast.threats._attack_context import AttackContext
+from holdfast.threats._attack import Attack, AttackContext
 
 
 @final
@@ -14,8 +13,8 @@ from holdfast.threats._attack_context import AttackContext
 class NonFinite(Attack):
     """NaN or infinity in every entry, as after an overflow.
 
-    The plain mean becomes NaN or infinite at once. Rules of this library, the mean among them, leave such rows out, as long as no more
-    than half of the rows are not finite.
+    A plain mean becomes NaN or infinite at once. All rules of this library, including the mean,
+    leave such rows out as long as at most half of the rows are not finite.
 
     Args:
         value: "nan", "inf" or "-inf".

@@ -54,12 +54,12 @@ def test_every_rule_and_preset_trains(name: str) -> None:
         assert len(timeless(Path("run"))) == 3
 
 
-@pytest.mark.parametrize("name", threat_names())
+@pytest.mark.parametrize("name", [*threat_names(), "wrong-labels(labels=3)"])
 def test_every_attack_and_corruption_trains(name: str) -> None:
     assert_trains("--steps", "2", "--attack", name, "--corrupt", "0.25")
     _first, last, end = timeless(Path("run"))
     assert end == {"end": "finished", "step": 2}
-    assert ("attack_success" in last) == (name in ("backdoor", "target-label"))
+    assert ("attack_success" in last) == (name in ("backdoor", "wrong-labels(labels=3)"))
 
 
 def test_every_name_that_is_listed_can_be_used() -> None:
@@ -91,21 +91,10 @@ def test_epochs_are_passes_over_the_data_rounded_up(epochs: str, n_steps: int) -
     )  # 6000 samples, 800 a step
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"), [("bit-flip", "scaled-flip"), ("additive", "additive-noise")]
-)
-def test_the_papers_names_of_attacks_are_understood(theirs: str, ours: str) -> None:
-    assert (
-        assert_trains("--steps", "1", "--attack", theirs, "--corrupt", "0.25")["threat"]["attack"][
-            "name"
-        ]
-        == ours
-    )
-
-
 def test_corruptions_of_labels_know_the_number_of_classes() -> None:
-    threat = assert_trains("--steps", "1", "--attack", "label-flip", "--corrupt", "0.25")["threat"]
-    assert threat["corruption"] == {"name": "label-flip", "n_classes": 10}
+    given = assert_trains("--steps", "1", "--attack", "wrong-labels", "--corrupt", "0.25")
+    threat = given["threat"]
+    assert threat["corruption"] == {"name": "wrong-labels", "labels": "flip", "n_classes": 10}
     assert threat["attack"] is None
 
 
@@ -158,7 +147,7 @@ def test_memories_have_the_units_that_suit_the_optimizer(optimizer: str, units: 
         ["--partition", "dirichlet", "--worker-momentum", "0.9"],
         ["--trusted", "5999"],
         ["--corrupt", "0"],
-        ["--attack", "bit-flip", "--corrupt", "0"],
+        ["--attack", "scaled-flip", "--corrupt", "0"],
         ["--attack", "non-finite", "--corrupt", "0.4", "--rule", "mean"],
         ["--rule", " bgmd( fraction = 0.2 ) "],
         ["--tensorboard"],
@@ -236,8 +225,8 @@ def test_all_listings_come_by_default() -> None:
 
 COMPLETIONS = [
     ("holdfast train --rule bg", {"bgmd", "bgmd-paper", "bgmd-published"}),
-    ("holdfast train --attack bit", {"bit-flip", "bit-flips"}),
-    ("holdfast attack bit", {"bit-flip", "bit-flips"}),
+    ("holdfast train --attack no", {"noisy-rows", "non-finite"}),
+    ("holdfast attack no", {"noisy-rows", "non-finite"}),
     ("holdfast attack --rule kr", {"krum"}),
     ("holdfast train --data cif", {"cifar-10"}),
     ("holdfast data fetch mn", {"mnist"}),

@@ -36,7 +36,7 @@ TRAIN = [
     "train",
     *SMALL,
     "--attack",
-    "bit-flip",
+    "scaled-flip",
     "--corrupt",
     "0.25",
     "--steps",

@@ -12,7 +12,7 @@ import pytest
 from holdfast.lab.records import load_checkpoint, read_record
 from tests.lab.cli.commands import SMALL, Terminal, invoke, n_entries, terminal
 
-TRAIN = ["train", *SMALL, "--attack", "bit-flip", "--corrupt", "0.25"]
+TRAIN = ["train", *SMALL, "--attack", "scaled-flip", "--corrupt", "0.25"]
 SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-7][0-9;]*m")
 

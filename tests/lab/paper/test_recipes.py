@@ -26,7 +26,7 @@ from holdfast.lab.records.views import AccuracyTable, PaperCell
 from holdfast.lab.schedules import Cosine, CosineRestarts, Exponential
 from holdfast.lab.training import run
 from holdfast.memory import MeanMemory, RobustMemory, RowMemory
-from holdfast.threats import AdditiveNoise, ScaledFlip
+from holdfast.threats import NoisyRows, ScaledFlip
 
 CASES: list[tuple[str, Variant, Size]] = [
     (name, variant, size)
@@ -127,7 +127,7 @@ def test_one_seed_is_everywhere_before_the_others_come_line_by_line() -> None:
     assert {format_threat(config.threat) for config in urgent} == {
         "none",
         "scaled-flip",
-        "additive-noise",
+        "noisy-rows",
     }
     assert all(
         "covariance" in format_rule(config.aggregator, config.selector, config.memory)
@@ -137,10 +137,10 @@ def test_one_seed_is_everywhere_before_the_others_come_line_by_line() -> None:
     assert list(dict.fromkeys(names)) == [
         "none",
         "scaled-flip",
-        "additive-noise",
+        "noisy-rows",
         "gaussian-noise",
         "salt-and-pepper",
-        "target-label",
+        "wrong-labels(labels=8)",
     ]
 
 
@@ -182,7 +182,7 @@ def test_table_2_is_the_paper_s() -> None:
         if column == "Algorithm 1":
             assert isinstance(config.memory, MeanMemory)
     assert cells["Bit flip, 20%", "SGD"].threat.attack == ScaledFlip(factor=100.0)
-    assert cells["Additive, 20%", "SGD"].threat.attack == AdditiveNoise(deviation=10.0)
+    assert cells["Additive, 20%", "SGD"].threat.attack == NoisyRows(deviation=10.0)
 
 
 def test_table_2_as_published() -> None:
@@ -218,7 +218,7 @@ def test_tables_3_and_4() -> None:
         assert isinstance(config.schedule, CosineRestarts)
         assert config.optimizer == Sgd(lr=0.1, weight_decay=1e-4)
     published = table("table4", "published")
-    assert published["Additive, 40%", "GmD"].threat.attack == AdditiveNoise(deviation=100.0)
+    assert published["Additive, 40%", "GmD"].threat.attack == NoisyRows(deviation=100.0)
     assert isinstance(published["Clean", "SGD"].partition, Shuffled)
 
 

@@ -165,7 +165,7 @@ def test_rules_are_told_apart_by_what_they_differ_in() -> None:
     ]
     assert names_of(configs) == [
         ("krum(n_bad=2)", "none"),
-        ("krum(n_bad=3)", "sign-flip"),
+        ("krum(n_bad=3)", "collapse"),
         ("mixing | mean, top", "none"),
         ("unknown", "none"),
     ]

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from holdfast.lab.config import Threat
 from holdfast.lab.paper._plan import Variant
 from holdfast.threats import (
-    AdditiveNoise,
     Adversaries,
     Attack,
     Corruption,
     GaussianNoise,
+    NoisyRows,
     SaltAndPepper,
     ScaledFlip,
-    TargetLabel,
+    WrongLabels,
 )
 
 BIT_FLIP, ADDITIVE = "Bit flip", "Additive"
@@ -49,12 +49,12 @@ def threat(name: str, share: float, variant: Variant, *, deviation: float = 10.0
     adversaries = Adversaries(bad_fraction=share, redrawn=not is_published)
     attacks: dict[str, Callable[[], Attack]] = {
         BIT_FLIP: lambda: ScaledFlip(factor=5.0 if is_published else 100.0),
-        ADDITIVE: lambda: AdditiveNoise(deviation=deviation),
+        ADDITIVE: lambda: NoisyRows(deviation=deviation),
     }
     corruptions: dict[str, Callable[[], Corruption]] = {
         FEATURE_NOISE: GaussianNoise,
         IMPULSE: SaltAndPepper,
-        BACKDOOR: TargetLabel,
+        BACKDOOR: lambda: WrongLabels(labels=8),
     }
     if name in attacks:
         return Threat(attack=attacks[name](), adversaries=adversaries, repeats=is_published)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from holdfast.lab.data import DataSet
-from holdfast.threats import Backdoor, Corruption, TargetLabel
+from holdfast.threats import Backdoor, Corruption, WrongLabels
 
 CHUNK = 100
 """Images at a time. On a CPU larger chunks take twice as long: their activations are new memory each time, which the system clears first."""
@@ -32,7 +32,7 @@ def evaluate(
     }
     if isinstance(corruption, Backdoor):
         predicted = _scores(model, data, corruption.stamp).argmax(1)
-    if isinstance(corruption, (Backdoor, TargetLabel)):
+    if isinstance(corruption, (Backdoor, WrongLabels)) and corruption.target is not None:
         found["attack_success"] = _share(
             predicted[labels != corruption.target] == corruption.target
         )

@@ -49,7 +49,7 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
                 experiment.worker_momentum(rows).matrix()
             )  # a copy, which attackers may change
         clock.lap("gradient")
-        experiment.attack_state = config.threat.falsify(
+        experiment.attack_state = config.threat.apply_attack(
             rows, bad_rows, **at, state=experiment.attack_state
         )
         clock.lap("attack")

@@ -10,7 +10,7 @@ from holdfast.aggregators import CoordinateMedian, GeometricMedian, Mean
 from holdfast.checks import check_count, check_share
 from holdfast.lab.paper.measurements._measurement import Measurement
 from holdfast.seeds import stream
-from holdfast.threats import AdditiveNoise, Adversaries
+from holdfast.threats import Adversaries, NoisyRows
 
 RULES = {
     "mean": Mean(),
@@ -70,9 +70,7 @@ class ToyMedian(Measurement):
         generator = stream(self.seed, "toy", draw)
         points = torch.randn(self.n, 2, generator=generator) + CENTRE
         bad = Adversaries(bad_fraction=self.bad_fraction).draw(self.n, generator=generator)
-        return (
-            AdditiveNoise()(points, bad, generator=generator) if bool(bad.any()) else points
-        ), bad
+        return (NoisyRows()(points, bad, generator=generator) if bool(bad.any()) else points), bad
 
 
 CENTRE = torch.tensor([2.0, 2.0])
