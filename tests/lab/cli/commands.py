@@ -70,6 +70,16 @@ def assert_refused(result: Result, *words: str, code: int = 2) -> None:
         assert word in flat
 
 
+@contextmanager
+def case(*words: object) -> Iterator[None]:
+    """Names the case of a loop in the message of a failure."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {words}")
+        raise
+
+
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """Variables of a user who has set nothing and cached nothing."""
     kept = {name: value for name, value in os.environ.items() if name not in CLEAN}

@@ -65,7 +65,6 @@ def _threat(given: Mapping[str, Any]) -> Threat:
         given["attack"],
         Adversaries(bad_fraction=given["corrupt"], redrawn=not given["fixed"]),
         whole_rows=given["whole_rows"],
-        n_classes=len(data_sets[given["data"]].classes),
     )
 
 
