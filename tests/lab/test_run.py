@@ -18,15 +18,13 @@ from holdfast.lab.partitions import Shards
 from holdfast.lab.records import load_checkpoint, read_record
 from holdfast.lab.schedules import Cosine
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
-from holdfast.lab.training._experiment import Experiment
-from holdfast.lab.training._loop import training
-from holdfast.lab.training._trust import descent_score, trusted_gradient
+from holdfast.lab.training._loop import Experiment, descent_score, training, trusted_gradient
 from holdfast.layout import Layout
 from holdfast.seeds import stream
 from holdfast.threats import Adversaries, Backdoor, WrongLabels, attacks
 from tests.lab.cases import RUNS, TINY, tiny
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint.pt"
 SECONDS = {"data", "gradient", "attack", "aggregation", "optimizer"}
 pytestmark = pytest.mark.usefixtures("data_in_memory")
 every_run = pytest.mark.parametrize("config", RUNS.values(), ids=RUNS.keys())

@@ -103,7 +103,7 @@ def assert_goes_on(folder: Path, whole: list[Any]) -> None:
     assert result.exit_code == 0, result.output
     assert timeless(folder) == whole
     assert sorted(path.name for path in folder.iterdir()) == [
-        "checkpoint.safetensors",
+        "checkpoint.pt",
         "metrics.jsonl",
         "run.json",
     ]

@@ -134,7 +134,7 @@ def test_ctrl_c_twice_gives_the_terminal_back(tmp_path: Path) -> None:
     assert "Stopped." in shown.text
     assert shown.raw.rfind(b"\x1b[?25l") < shown.raw.rfind(b"\x1b[?25h")
     assert 2 <= read_record(folder).n_steps < 300
-    assert load_checkpoint(folder / "checkpoint.safetensors")["step"] >= 1
+    assert load_checkpoint(folder / "checkpoint.pt")["step"] >= 1
     assert "holdfast resume run" in shown.text
 
 

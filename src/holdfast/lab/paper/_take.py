@@ -16,7 +16,7 @@ from holdfast.lab.records import (
     versions,
     write_measurement,
 )
-from holdfast.lab.sweep import SweepResult, reason_of
+from holdfast.lab.sweep import SweepResult
 
 
 def take_measurements(
@@ -49,8 +49,7 @@ def take_measurements(
         try:
             is_new = _take(measurement, Path(folder), command)
         except Exception as error:  # of any kind: the others shall be taken
-            result.add_failure(measurement.name, error)
-            failed(measurement, reason_of(error))
+            failed(measurement, result.add_failure(measurement.name, error))
         else:
             result.n_ended += 1
             measured(measurement, is_new)

@@ -3,7 +3,6 @@
 from holdfast.lab.sweep._cores import n_cores
 from holdfast.lab.sweep._observer import SweepObserver
 from holdfast.lab.sweep._plan import PlannedRun, ended_runs, plan_runs
-from holdfast.lab.sweep._process import reason_of
 from holdfast.lab.sweep._sweep import SweepResult, sweep
 
 __all__ = [
@@ -13,6 +12,5 @@ __all__ = [
     "ended_runs",
     "n_cores",
     "plan_runs",
-    "reason_of",
     "sweep",
 ]

@@ -1,7 +1,7 @@
 """The runs of a sweep and their folders."""
 
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -13,41 +13,34 @@ from holdfast.lab.records import RUN_FILE, parse_json, read_record
 @final
 @dataclass(frozen=True)
 class PlannedRun:
-    """A configuration and the folder of its run.
-
-    Args:
-        config: the configuration.
-        folder: the run's folder; it may hold a part of the run, or the whole run, already.
-    """
+    """A configuration and the folder of its run, which may hold part or all of the run already."""
 
     config: Config
     folder: Path
 
 
 def plan_runs(
-    configs: Iterable[Config],
+    configs: Sequence[Config],
     folder: str | os.PathLike[str],
     *,
     known: Container[str] = frozenset(),
 ) -> list[PlannedRun]:
-    """Give each configuration a run folder below `folder`.
+    """Give each configuration a folder for its run.
 
     A run that exists anywhere below `folder` keeps its folder, whatever its name: runs are
-    identified by their hash. If several folders hold the same run, the one that ended or else has
-    most steps is used. All other runs get a new folder named by :func:`run_name`.
+    identified by their hashes. Of several folders with the same run, the one that ended or has most
+    steps is used. Every other run gets a folder named by :func:`run_name`.
 
     Args:
         configs: the configurations.
-        folder: the folder that holds all runs.
-        known: hashes of runs that ended elsewhere, which need no search.
+        folder: the folder for all runs.
+        known: hashes of runs that ended elsewhere; if all did, `folder` is not searched.
     """
-    folder, configs = Path(folder), list(configs)
-    searches = any(hash_of(config) not in known for config in configs)
-    found = _folders_by_hash(folder) if searches else {}
-    return [
-        PlannedRun(config, _best(found.get(hash_of(config), [folder / run_name(config)])))
-        for config in configs
-    ]
+    folder = Path(folder)
+    is_needed = any(hash_of(config) not in known for config in configs)
+    found = _folders_by_hash(folder) if is_needed else {}
+    named = [found.get(hash_of(config), [folder / run_name(config)]) for config in configs]
+    return [PlannedRun(*pair) for pair in zip(configs, map(_best, named), strict=True)]
 
 
 def ended_runs(folder: str | os.PathLike[str]) -> frozenset[str]:
@@ -80,6 +73,6 @@ def _folders_by_hash(folder: Path) -> dict[str, list[Path]]:
         try:
             key = str(parse_json(path.read_bytes())["hash"])
         except (ValueError, TypeError, KeyError, OSError):
-            continue  # if a planned run has this folder's name, its process reports the damage
+            continue  # if a planned run has this folder, its process reports the damage
         found.setdefault(key, []).append(path.parent)
     return found

@@ -1,6 +1,7 @@
 """The process of one run."""
 
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -17,28 +18,28 @@ import torch
 
 from holdfast.lab.records import METRICS_FILE
 from holdfast.lab.sweep._plan import PlannedRun
-from holdfast.lab.training import TensorBoard, Watcher, run
+from holdfast.lab.training import run
 
 if sys.platform == "win32":
     CONTEXT = multiprocessing.get_context("spawn")
 else:
-    # A plain fork would copy torch's thread pools without their threads. The fork server has
-    # imported torch but never computed anything, so forking it is safe and takes milliseconds.
+    # Forking this process would copy torch's thread pools without their threads. The fork server
+    # only imports torch and never computes; forking it is safe and takes milliseconds.
     CONTEXT = multiprocessing.get_context("forkserver")
-    CONTEXT.set_forkserver_preload(["holdfast.lab.training"])
+    # An optimizer imports torch._dynamo when it is made, which takes longer than all the rest.
+    CONTEXT.set_forkserver_preload(["holdfast.lab.training", "torch._dynamo"])
 
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back in this process until the end of the block.
+    """Delay SIGINT and SIGTERM until the end of the block; processes started in it ignore them.
 
-    Processes started in the block never receive them. Ctrl-C reaches every process of a terminal,
-    and a service manager signals every process of a service: only the sweep shall react to it.
+    Ctrl-C reaches all processes of a terminal, but only the sweep may decide what to do.
     """
     if sys.platform == "win32":  # has no signal masks
         yield
         return
-    resource_tracker.ensure_running()  # unblocks the signals when it starts
+    resource_tracker.ensure_running()  # in the block, its start would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -48,142 +49,107 @@ def signals_blocked() -> Iterator[None]:
 
 @final
 class RunProcess:
-    """A process that trains one run; it starts at once.
+    """A process that trains one run, from now on.
 
-    It sends two messages: the number of its first step after that step, and at the end the
-    exception with which the run failed, or None. All else is in the run's record.
+    It sends two messages: at the start, the number of steps that the run has made already; at the
+    end, the exception with which the run failed, or None. Everything else is in the run's record.
 
     Args:
-        run: the run.
-        stop: a pipe; when its other end is closed, by this process or by its death, the run stops
+        planned: the run.
+        stop: a pipe; when the other end closes, by this process or by its death, the run stops
             after its current step with a checkpoint.
         n_threads: torch's number of threads.
-        tensorboard: whether to write TensorBoard files.
         options: further arguments of :func:`run`.
     """
 
     def __init__(
-        self,
-        run: PlannedRun,
-        stop: Connection,
-        *,
-        n_threads: int,
-        tensorboard: bool,
-        options: Mapping[str, Any],
+        self, planned: PlannedRun, stop: Connection, n_threads: int, options: Mapping[str, Any]
     ) -> None:
         self.messages, sender = CONTEXT.Pipe(duplex=False)
-        self.is_over = False
-        self.error: Exception | None = None
-        self._metrics = run.folder / METRICS_FILE
-        self._n_old: int | None = None
-        self._n_bytes = 0
-        # The fork server's environment is from the moment when it was started.
-        job = (run, dict(os.environ), n_threads, tensorboard, options)
-        self._process = CONTEXT.Process(target=_work, args=(*job, stop, sender))
+        self.is_over, self.error = False, None
+        self._metrics, self._n_old, self._n_bytes = planned.folder / METRICS_FILE, -1, 0
+        # The fork server has the environment of the moment when it was started.
+        arguments = (planned, stop, n_threads, options, dict(os.environ), sender)
+        self._process = CONTEXT.Process(target=_train, args=arguments)
         try:
             self._process.start()
         finally:
-            sender.close()  # so that the end of the process closes the pipe
+            sender.close()  # so that the pipe closes with the process
 
     def receive(self) -> None:
-        """Take a message, which must have arrived, or notice that the process has died."""
+        """Wait for a message, or for the death of the process."""
         try:
             message = self.messages.recv()
         except (EOFError, OSError):
             self._process.join()
             message = ChildProcessError(exit_reason(self._process.exitcode or 0))
         if isinstance(message, int):
-            self._n_old = message - 1
+            self._n_old = message
         else:
             self.is_over, self.error = True, message
-            self._close()
+            self.close()
 
     def new_entries(self) -> list[dict[str, Any]]:
-        """Entries that the run has written to its record since the last call."""
-        # Before the first step, the record may hold entries that a resumed run makes again.
-        if self._n_old is None:
+        """Entries that the run has added to its record since the last call."""
+        # Before the first message, the record may end with entries that the run drops and repeats.
+        if self._n_old < 0:
             return []
-        with self._metrics.open("rb") as file:
+        content = b""
+        # A run that fails in its first step removes its record.
+        with contextlib.suppress(FileNotFoundError), self._metrics.open("rb") as file:
             file.seek(self._n_bytes)
             content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]  # the last line may be incomplete
-        self._n_bytes += len(whole)
-        entries = [json.loads(line) for line in whole.splitlines()[self._n_old :]]
-        self._n_old = 0
+        content = content[: content.rfind(b"\n") + 1]  # the last line may be incomplete
+        entries = [json.loads(line) for line in content.splitlines()[self._n_old :]]
+        self._n_old, self._n_bytes = 0, self._n_bytes + len(content)
         return [entry for entry in entries if "end" not in entry]
 
-    def kill(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._close()
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Kill the process, unless it has ended."""
+        if not self.is_over:
+            self._process.kill()
         self._process.join()
         self.messages.close()
 
 
 def exit_reason(code: int) -> str:
-    """How a process ended that reported no result."""
+    """How a process ended that sent no result."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return f"The process of the run {how}."
 
 
 def reason_of(error: Exception) -> str:
-    """An error as a single line."""
+    """The error in one line."""
     kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
     return " ".join(f"{kind}{error}".split())
 
 
-def _work(
+def _train(
     planned: PlannedRun,
-    environment: Mapping[str, str],
-    n_threads: int,
-    tensorboard: bool,
-    options: Mapping[str, Any],
     stop: Connection,
+    n_threads: int,
+    options: Mapping[str, Any],
+    environment: Mapping[str, str],
     messages: Connection,
 ) -> None:
-    """Train the run, in its process."""
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(n_threads)
-    error: Exception | None = None
+    send, result = functools.partial(_send, messages), None
     try:
-        _train(planned, tensorboard, options, stop, messages)
-    except Exception as raised:  # of any kind: the other runs shall continue
-        error = _picklable(raised)
-    _send(messages, error)
+        run(planned.config, planned.folder, stop=stop.poll, on_start=send, **options)
+    except Exception as error:  # of any kind: the other runs continue
+        result = _picklable(error)
+    send(result)
 
 
-def _train(
-    planned: PlannedRun,
-    tensorboard: bool,
-    options: Mapping[str, Any],
-    stop: Connection,
-    messages: Connection,
-) -> None:
-    has_begun = False
-
-    def report_first_step(entry: Mapping[str, Any]) -> None:
-        nonlocal has_begun
-        if not has_begun:
-            has_begun = True
-            _send(messages, entry["step"])
-
-    watchers: list[Watcher] = [report_first_step]
-    with contextlib.ExitStack() as stack:
-        if tensorboard:
-            watchers.append(stack.enter_context(contextlib.closing(TensorBoard(planned.folder))))
-        run(planned.config, planned.folder, watchers=watchers, stop=stop.poll, **options)
-
-
-def _send(messages: Connection, message: object) -> None:
-    with contextlib.suppress(OSError):  # the sweep was killed, which `stop` reports
+def _send(messages: Connection, message: int | Exception | None) -> None:
+    with contextlib.suppress(OSError):  # the sweep was killed; `stop` says so
         messages.send(message)
 
 
 def _picklable(error: Exception) -> Exception:
-    """The error with its traceback as a note, or an equivalent if it cannot be sent."""
+    """The error with its traceback as a note, or another one with the same reason."""
     error.add_note(traceback.format_exc())
     try:
         pickle.loads(pickle.dumps(error))
