@@ -147,7 +147,7 @@ def _open_streams(job: Job) -> None:
         handles = [os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) for path in paths]
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: PTH123, SIM115
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     if job.terminal is None and job.output is None:
         sys.stdout = None
 
