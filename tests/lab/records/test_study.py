@@ -110,7 +110,7 @@ def test_a_torn_file_is_named(tmp_path: Path) -> None:
 def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
     path = write_measurement(tmp_path, "time", {"n": 3}, {"seconds": 0.5}, machine={"cores": 2})
     found = read_measurement(path)
-    assert (found.config, found.result, found.content["machine"]) == (
+    assert (found.config, found.result, found.machine) == (
         {"n": 3},
         {"seconds": 0.5},
         {"cores": 2},
@@ -120,7 +120,7 @@ def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_what_is_no_measurement_is_refused(tmp_path: Path) -> None:
     path = write_measurement(tmp_path, "time", {"n": 3}, {"seconds": 0.5})
-    content = read_measurement(path).content
+    content = read_measurement(path).to_json()
     changes: list[tuple[dict[str, Any], str]] = [
         ({"format": "x"}, "written by holdfast"),
         ({"result": 3}, "have a result"),

@@ -74,13 +74,16 @@ def _optimizer(given: Mapping[str, Any]) -> OptimizerSpec:
 
 
 def _n_steps(given: Mapping[str, Any], default: int) -> int:
-    steps, epochs = given["steps"], given["epochs"]
+    steps: int | None = given["steps"]
+    epochs: float | None = given["epochs"]
     if steps is None and epochs is None:
         return default
-    check_one_of("--steps", steps, "--epochs", epochs)
+    check_one_of({"--steps": steps, "--epochs": epochs})
     if steps is not None:
-        return int(steps)
+        return steps
+    assert epochs is not None
     if not 0 < epochs <= MOST_EPOCHS:
         raise failure("--epochs", f"be above 0 and at most {MOST_EPOCHS:g}", epochs)
-    n_samples = data_sets[given["data"]].n_train - given["trusted"]
-    return math.ceil(epochs * n_samples / (given["rows"] * given["batch"]))
+    n_samples: int = data_sets[given["data"]].n_train - given["trusted"]
+    batch_size: int = given["rows"] * given["batch"]
+    return math.ceil(epochs * n_samples / batch_size)

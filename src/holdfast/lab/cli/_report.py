@@ -9,6 +9,7 @@ import typer
 from holdfast.checks import failure
 from holdfast.lab.cli._errors import note
 from holdfast.lab.cli._options import FigureFormat
+from holdfast.lab.paper.drawing import sections
 from holdfast.lab.report import collect, write_compact, write_report
 
 
@@ -18,9 +19,10 @@ def report(given: Mapping[str, Any]) -> None:
     notes = _notes(given["notes"])
     if given["compact"] is not None:
         write_compact(found, given["compact"])
-    formats = tuple(one.value for one in given["formats"] or FigureFormat)
-    page = write_report(found, given["output"], formats=formats, notes=notes)
-    for problem in found.problems:
+    drawn, undrawn = sections(found, notes)
+    formats = [one.value for one in given["formats"] or FigureFormat]
+    page = write_report(found, given["output"], formats, sections=drawn, problems=undrawn)
+    for problem in (*found.problems, *undrawn):
         note(problem)
     for name in sorted(notes.keys() - {study.name for study in found.studies}):
         note(f"{name}.md in {given['notes']} belongs to no study of this report.")

@@ -24,7 +24,6 @@ def take_measurements(
     folder: str | os.PathLike[str],
     *,
     measured: Callable[[Measurement, bool], None],
-    failed: Callable[[Measurement, str], None],
     stop: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> SweepResult:
@@ -34,12 +33,11 @@ def take_measurements(
         planned: the measurements.
         folder: the folder that holds all of them.
         measured: called with each measurement that is there, and whether it was taken now.
-        failed: called with each measurement that failed, and the reason; the others are taken.
         stop: called before each measurement; if it returns True, the rest is left out.
         command: the command line, for the records.
 
     Returns:
-        The result, with measurements in the place of runs.
+        The result, with measurements in the place of runs. One that fails does not stop the others.
     """
     result = SweepResult(n_runs=len(planned))
     for measurement in planned:
@@ -49,7 +47,7 @@ def take_measurements(
         try:
             is_new = _take(measurement, Path(folder), command)
         except Exception as error:  # of any kind: the others shall be taken
-            failed(measurement, result.add_failure(measurement.name, error))
+            result.add_failure(measurement.name, error)
         else:
             result.n_ended += 1
             measured(measurement, is_new)
