@@ -9,10 +9,10 @@ import multiprocessing
 import os
 import pty
 import re
-import resource
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -106,7 +106,6 @@ class Job:
         error: file for standard error.
         terminal: path of a terminal, in place of both.
         mirror: official mirror of one more data set, `tiny`.
-        n_bytes: largest size of a file.
     """
 
     arguments: tuple[str, ...]
@@ -116,7 +115,6 @@ class Job:
     error: str | None = None
     terminal: str | None = None
     mirror: str | None = None
-    n_bytes: int | None = None
 
 
 def work(job: Job) -> None:
@@ -127,10 +125,9 @@ def work(job: Job) -> None:
     os.environ.clear()
     os.environ.update(job.variables)
     _open_streams(job)
-    if job.n_bytes is not None:  # for its runs as well, which therefore need a server of their own
-        resource.setrlimit(resource.RLIMIT_FSIZE, (job.n_bytes, job.n_bytes))
-    else:
-        forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
+    # Runs of this process are forked from the server of the tests; Python would start another.
+    for where in (forkserver, forkserver._forkserver):  # type: ignore[attr-defined]
+        where.ensure_running = lambda: None
     if job.mirror is not None:
         _add_tiny(job.mirror)
     sys.argv = ["holdfast", *job.arguments]
@@ -143,8 +140,9 @@ def _open_streams(job: Job) -> None:
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)  # Ctrl-C becomes a signal
         handles = [terminal] * 3
     else:
-        paths = [os.devnull, job.output or os.devnull, job.error or os.devnull]
-        handles = [os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) for path in paths]
+        paths = [job.output or os.devnull, job.error or os.devnull]
+        files = [os.open(path, os.O_WRONLY | os.O_APPEND) for path in paths]
+        handles = [os.open(os.devnull, os.O_RDONLY), *files]
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
@@ -194,7 +192,7 @@ class Running:
             assert time.monotonic() < deadline, f"nothing happened: {self.out}{self.error}"
             time.sleep(0.005)
 
-    def send(self, number: signal.Signals) -> None:
+    def send(self, number: int) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
@@ -238,7 +236,9 @@ class Terminal:
     """A pseudo-terminal with a process in it."""
 
     handle: int
-    is_alive: Callable[[], bool]
+    poll: Callable[[], int | None]
+    """Returns the exit code of the process, or None before its end."""
+    send: Callable[[int], None]
     raw: bytes = field(default=b"")
 
     @property
@@ -253,17 +253,22 @@ class Terminal:
         while not condition() and self._read():
             assert time.monotonic() < deadline, f"nothing happened: {self.text}"
 
-    def end(self) -> None:
+    def code(self) -> int | None:
+        """The exit code, after the end."""
         self.until(lambda: False)
+        deadline = time.monotonic() + PATIENCE
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.poll()
 
     def type(self, keys: bytes) -> None:
         os.write(self.handle, keys)
 
     def _read(self) -> bool:
-        is_alive = self.is_alive()
+        has_ended = self.poll() is not None
         ready, _, _ = select.select([self.handle], [], [], 0.05)
         if not ready:
-            return is_alive
+            return not has_ended
         try:
             piece = os.read(self.handle, 1 << 16)
         except OSError:  # the other end is closed
@@ -273,7 +278,7 @@ class Terminal:
 
 
 @contextmanager
-def open_terminal(columns: int) -> Iterator[tuple[int, int]]:
+def _open_terminal(columns: int) -> Iterator[tuple[int, int]]:
     """Both ends of a pseudo-terminal of this width."""
     handle, far = pty.openpty()
     fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -285,30 +290,43 @@ def open_terminal(columns: int) -> Iterator[tuple[int, int]]:
             os.close(far)
 
 
-@dataclass
-class Shown(Terminal):
-    """A terminal with a forked command in it."""
-
-    process: ForkServerProcess | None = None
-
-    def code(self) -> int | None:
-        """The exit code, after the end."""
-        assert self.process is not None
-        self.end()
-        self.process.join(PATIENCE)
-        return self.process.exitcode
-
-
 @contextmanager
 def terminal(
     folder: Path, *arguments: str, columns: int = 100, mirror: str | None = None, **variables: str
-) -> Iterator[Shown]:
+) -> Iterator[Terminal]:
     """A forked command in a terminal; typed keys reach it as they would from a keyboard."""
-    with open_terminal(columns) as (handle, far):
+    with _open_terminal(columns) as (handle, far):
         names = environment(folder, **variables)
         job = Job(arguments, folder, names, terminal=os.ttyname(far), mirror=mirror)
         with forked(job) as process:
-            yield Shown(handle, process.is_alive, process=process)
+            running = Running(process, job)
+            yield Terminal(handle, lambda: process.exitcode, running.send)
+
+
+@contextmanager
+def installed_in_terminal(folder: Path, *arguments: str, columns: int = 100) -> Iterator[Terminal]:
+    """The installed command, really started, in a terminal."""
+
+    def take_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with _open_terminal(columns) as (handle, far):
+        process = subprocess.Popen(
+            [str(Path(sys.executable).parent / "holdfast"), *arguments],
+            cwd=folder,
+            env=environment(folder),
+            stdin=far,
+            stdout=far,
+            stderr=far,
+            start_new_session=True,
+            preexec_fn=take_terminal,
+        )
+        try:
+            yield Terminal(handle, process.poll, process.send_signal)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
 
 
 def n_entries(run: Path) -> int:

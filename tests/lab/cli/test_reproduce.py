@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from rich.console import Console
-
 from holdfast.lab.cli._interrupts import interrupts
 from holdfast.lab.cli.screens import SweepBoard
+from rich.console import Console
+
 from holdfast.lab.config import config_to_json, run_name
 from holdfast.lab.paper import recipes
 from holdfast.lab.records import (
