@@ -75,27 +75,23 @@ class Study:
         known = [entry.name for entry in fields(Study)]
         if set(content) != set(known):
             raise failure("study", f"have {', '.join(known)}", ", ".join(content))
-        for name, (kind, requirement) in _FORMS.items():
-            _check(name, requirement, content[name], kind)
+        for name in ("name", "recipe", "variant", "size", "title", "about", "note"):
+            _check(name, "be a text", content[name], str)
+        _check("place", "be a number", content["place"], int | float)
+        for name in ("command", "paper"):
+            _check(name, "be a list", content[name], list | tuple)
+            content[name] = tuple(content[name])
         for word in content["command"]:
             _check("command", "be a list of texts", word, str)
-        labeled = (content["runs"], content["measurements"])
-        for labels in (*content["paper"], *(own for some in labeled for own in some.values())):
+        labeled = list(content["paper"])
+        for name in ("runs", "measurements"):
+            _check(name, "map hashes to labels", content[name], dict)
+            labeled += content[name].values()
+        for labels in labeled:
             _check("labels", "be a mapping", labels, dict)
             for value in labels.values():
                 _check("labels", "be texts or numbers", value, str | int | float | None)
-        lists = {name: tuple(content[name]) for name in ("command", "paper")}
-        return Study(**content | lists)
-
-
-_FORMS: Final[dict[str, tuple[Any, str]]] = {
-    **dict.fromkeys(
-        ("name", "recipe", "variant", "size", "title", "about", "note"), (str, "be a text")
-    ),
-    **dict.fromkeys(("command", "paper"), (list | tuple, "be a list")),
-    **dict.fromkeys(("runs", "measurements"), (dict, "map hashes to labels")),
-    "place": (int | float, "be a number"),
-}
+        return Study(**content)
 
 
 def _check(name: str, requirement: str, value: object, kind: Any) -> None:
