@@ -1,16 +1,19 @@
-"""BGMD under attack: a small network on real images, trained while up to 40 % of the gradient rows lie.
+r"""BGMD under attack: a small network on real images, with up to 40 % bad gradient rows.
 
-Who is bad is drawn anew at every step, and the attackers see all rows of the step. Each run appends its test accuracy to the record, and runs
-that are there already are skipped: stop the sweep and start it again as you like. It ends with a table.
+The bad rows are drawn anew at every step, and the attackers see all rows of the step. Each run
+appends its test accuracy to the record, and runs of the record are skipped, so the sweep can be
+stopped and started again. It ends with a table.
 
     python examples/bgmd_under_attack.py --seeds 1 --attacks "bit flip" --shares 0.4
-    python examples/bgmd_under_attack.py --rules exact bgmd --record docs/results/bgmd_under_attack.jsonl --seeds 5 --page docs/results/bgmd_under_attack.md
+    python examples/bgmd_under_attack.py --rules exact bgmd --seeds 5 \
+        --record docs/results/bgmd_under_attack.jsonl --page docs/results/bgmd_under_attack.md
 """
 
 import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, final
@@ -37,13 +40,12 @@ from holdfast.lab.data import Images, fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
 from holdfast.threats import (
-    AdditiveNoise,
     Adversaries,
     Attack,
     AttackContext,
     Hijack,
-    HijackAndLie,
     LittleIsEnough,
+    NoisyRows,
     ScaledFlip,
     Shadow,
 )
@@ -53,7 +55,10 @@ MEAN, DEVIATION = 0.286, 0.353  # of the pixels
 
 
 class OwnMedian(Aggregator):
-    """The geometric median, told to look at the block itself: the block is then moved by its own median, the memory by the sketch's."""
+    """The geometric median as a rule that reads columns.
+
+    The block then moves by its own median, the memory by that of the sketch.
+    """
 
     name = "own-median"
     reads_columns = True
@@ -82,16 +87,17 @@ STEPS: dict[str, Callable[[torch.Generator], RobustStep]] = {
     "bgmd, columns": lambda generator: bgmd(fraction=FRACTION, tile=1, generator=generator),
     "bgmd, tiles of 64": lambda generator: bgmd(fraction=FRACTION, tile=64, generator=generator),
 }
-"""Exact is the geometric median of whole rows; filter is the covariance filter, alone and with BGMD's block and memory."""
+"""Exact is the geometric median of whole rows; filter is the covariance filter, by itself and with
+the block and memory of BGMD."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Lurk(Attack):
-    """Like the mean on the heavier half of the columns, against it on the other, as long as an honest row."""
+    """The mean on the heavier half of the columns, its opposite on the others, of honest length."""
 
     name = "lurk"
-    aim = "What a block of heavy columns does not see."
+    aim = "Attack the columns outside a block of heavy columns."
     looks_at_honest = True
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
@@ -104,10 +110,10 @@ class Lurk(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Alone(Attack):
-    """Like the mean, but for one column each, of those that carry least but something, with 1e6: hard to draw, costly to miss."""
+    """The mean, with 1e6 in one of the lightest columns: rarely drawn, and costly to miss."""
 
     name = "alone"
-    aim = "What a block that misses one column lets through."
+    aim = "Attack one column that the block misses."
     looks_at_honest = True
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
@@ -120,12 +126,12 @@ class Alone(Attack):
 
 ATTACKS: dict[str, Attack] = {
     "bit flip": ScaledFlip(factor=100.0),
-    "additive": AdditiveNoise(deviation=10.0),
+    "additive": NoisyRows(deviation=10.0),
     "shadow": Shadow(fraction=FRACTION),
-    "hijack": Hijack(n_columns=200, size=1e4),
+    "hijack": Hijack(columns=200, size=1e4),
     "lurk": Lurk(),
     "alone": Alone(),
-    "hijack and lie": HijackAndLie(fraction=FRACTION),
+    "hijack and lie": Hijack(columns=2 * FRACTION, size=1e18, lie=1e3),
     "drift": LittleIsEnough(z=1.0),
 }
 """The last one moves every column by one standard deviation, always to the same side."""
@@ -145,9 +151,9 @@ def network(seed: int) -> nn.Module:
 def train(
     step: RobustStep, attack: str | None, bad_fraction: float, seed: int, n_steps: int
 ) -> float | None:
-    """Test accuracy in percent, averaged over the last quarter of the steps; None if training diverged.
+    """Test accuracy in percent, averaged over the last quarter; None if training diverged.
 
-    Under a strong attack single accuracies swing by several points from step to step; the average is what training holds.
+    Under a strong attack the accuracy changes by several points from step to step.
     """
     data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
     pixels, labels = normalized(data), data.labels
@@ -190,7 +196,7 @@ Run = dict[str, Any]
 
 
 def sweep(runs: list[Run], record: Path) -> list[Run]:
-    """All runs of the record, after those of `runs` that it lacked were added to it."""
+    """All runs of the record, after appending those of `runs` that it lacks."""
     record.parent.mkdir(parents=True, exist_ok=True)
     done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
     known = [{key: run[key] for key in runs[0]} for run in done] if runs else []
@@ -226,7 +232,7 @@ def summary(done: list[Run]) -> list[list[str]]:
 
 
 def cell(accuracies: list[float | None]) -> str:
-    """What a cell of the table says."""
+    """The text of a cell of the table."""
     if not accuracies:
         return ""
     reached = [accuracy for accuracy in accuracies if accuracy is not None]
@@ -240,32 +246,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--rules",
-        nargs="+",
-        choices=list(STEPS),
-        default=list(STEPS)[:6],
-        metavar="RULE",
-        help=", ".join(STEPS),
-    )
-    parser.add_argument("--attacks", nargs="+", choices=["none", *ATTACKS], default=["none", *ATTACKS], metavar="ATTACK",
-                        help=", ".join(["none", *ATTACKS]))  # fmt: skip
-    parser.add_argument(
-        "--shares",
-        nargs="+",
-        type=float,
-        default=[0.2, 0.3, 0.4],
-        help="shares of bad rows, below 0.5",
-    )
+    some, attacks = partial(parser.add_argument, nargs="+"), ["none", *ATTACKS]
+    some("--rules", choices=STEPS, default=list(STEPS)[:6], metavar="RULE", help=", ".join(STEPS))
+    some("--attacks", choices=attacks, default=attacks, metavar="ATTACK", help=", ".join(attacks))
+    some("--shares", type=float, default=[0.2, 0.3, 0.4], help="shares of bad rows, below 0.5")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument(
-        "--record",
-        type=Path,
-        default=Path("bgmd_under_attack.jsonl"),
-        help="file that runs are added to",
-    )
-    parser.add_argument("--page", type=Path, help="file whose table is written anew")
+    record = Path("bgmd_under_attack.jsonl")
+    parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
+    parser.add_argument("--page", type=Path, help="file whose table is rewritten")
     given = parser.parse_args()
     if not all(0 <= share < 0.5 for share in given.shares):
         parser.error(f"--shares must be in [0, 0.5), got {given.shares}.")
@@ -279,7 +268,7 @@ def main() -> None:
     try:
         done = sweep(runs, given.record)
     except KeyboardInterrupt:
-        raise SystemExit(f"Stopped; the same command goes on from {given.record}.") from None
+        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
     lines = summary([run for run in done if run["steps"] == given.steps])
     table = Table(*lines[0])
     for line in lines[1:]:
@@ -287,9 +276,8 @@ def main() -> None:
     Console().print(table)
     if given.page is not None:
         text = given.page.read_text() if given.page.exists() else "# BGMD under attack\n\n"
-        given.page.write_text(
-            "\n".join([text.split("\n| attack")[0].rstrip(), "", *markdown(lines)]) + "\n"
-        )
+        head = text.split("\n| attack")[0].rstrip()
+        given.page.write_text("\n".join([head, "", *markdown(lines)]) + "\n")
 
 
 def markdown(lines: list[list[str]]) -> list[str]:

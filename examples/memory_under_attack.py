@@ -1,6 +1,8 @@
-"""What one bad row of 20 does to BGMD through its memory: the paper's memory, and the robust one.
+"""The effect of one bad row of 20 on BGMD through its memory, the paper's and the robust one.
 
-Writes the figure of docs/concepts/memory.md: python examples/memory_under_attack.py docs/concepts/memory.svg
+This draws the figure of docs/concepts/memory.md:
+
+    python examples/memory_under_attack.py docs/concepts/memory.svg
 """
 
 import sys
@@ -21,7 +23,7 @@ N_ROWS, D, LR = 20, 2000, 0.1
 
 
 def rows_at(t: int, n_bad: int, size: float) -> Tensor:
-    """A common gradient of length 1 with as much noise in every row; bad rows are honest ones times -`size`."""
+    """A gradient of length 1 with as much noise in every row; bad rows are times -`size`."""
     truth = torch.randn(1, D, generator=stream(0, "truth")) / D**0.5
     rows: Tensor = truth + torch.randn(N_ROWS, D, generator=stream(0, "rows", t)) / D**0.5
     rows[:n_bad] *= -size
@@ -29,7 +31,7 @@ def rows_at(t: int, n_bad: int, size: float) -> Tensor:
 
 
 def directions(memory: Memory, n_bad: int, size: float, n_steps: int) -> list[float]:
-    """The norm of the direction, step by step, of steps that differ in their memory alone."""
+    """The norm of the direction at every step, with this memory."""
     step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.1), memory=memory)
     return [float(step(rows_at(t, n_bad, size), lr=LR).direction.norm()) for t in range(n_steps)]
 
@@ -43,19 +45,19 @@ LINES: dict[str, tuple[Memory, int, str]] = {
 }
 
 
-def draw(path: Path) -> None:
-    """The direction over steps at one size of the bad rows, and after the last step at many sizes."""
+def draw(path: Path, n_steps: int = 80) -> None:
+    """The direction over steps at one size of the bad rows, and after fewer steps at many sizes."""
     mpl.rcParams["svg.hashsalt"] = "holdfast"
     figure, (over_steps, over_sizes) = plt.subplots(
         1, 2, figsize=(9, 4), sharey=True, layout="constrained"
     )
-    sizes = [10.0**exponent for exponent in range(0, 13, 2)]
+    sizes, n_before = [10.0**exponent for exponent in range(0, 13, 2)], 3 * n_steps // 8
     for label, (memory, n_bad, style) in LINES.items():
-        colour = "tab:red" if label.startswith("mean") else "tab:blue"
-        over_steps.plot(directions(memory, n_bad, 1e6, 80), style, color=colour, label=label)
+        color = "tab:red" if label.startswith("mean") else "tab:blue"
+        over_steps.plot(directions(memory, n_bad, 1e6, n_steps), style, color=color, label=label)
         if n_bad:
-            last = [directions(memory, n_bad, size, 30)[-1] for size in sizes]
-            over_sizes.plot(sizes, last, style, color=colour, marker="o")
+            last = [directions(memory, n_bad, size, n_before)[-1] for size in sizes]
+            over_sizes.plot(sizes, last, style, color=color, marker="o")
     over_steps.set(
         yscale="log",
         xlabel="step",
@@ -66,7 +68,7 @@ def draw(path: Path) -> None:
         yscale="log",
         xscale="log",
         xlabel="how many times too long bad rows are",
-        title="after 30 steps",
+        title=f"after {n_before} steps",
     )
     for axis in (over_steps, over_sizes):
         axis.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""A rule of one's own: rows count by how well they agree with the others. It is one short class, and works wherever a rule does.
+"""A custom rule: each row is weighted by its agreement with the others, in one short class.
 
 python examples/own_aggregator.py
 """
@@ -17,7 +17,7 @@ from holdfast.seeds import stream
 @final
 @dataclass(frozen=True, kw_only=True)
 class Agreement(GramAggregator):
-    """Each row with weight in proportion to its median cosine with the others, none if that is not positive."""
+    """Weights proportional to the median cosine of each row with the others, zero if negative."""
 
     name = "agreement"
 
@@ -26,7 +26,7 @@ class Agreement(GramAggregator):
         return 3
 
     def _n_resisted(self, n: int) -> int:
-        return 0  # nothing is proved of it
+        return 0  # no guarantee is proved
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         products = gram.about_origin[: gram.n, : gram.n]
@@ -36,7 +36,10 @@ class Agreement(GramAggregator):
 
 
 def main() -> tuple[float, float]:
-    """Print and return the cosines of the mean and of this rule with the truth, when a third of the rows is reversed and a million times too long."""
+    """Print and return the cosines of the mean and of this rule with the true gradient.
+
+    A third of the rows is reversed and a million times too long.
+    """
     truth = torch.randn(5000, generator=stream(0, "truth"))
     rows = truth + torch.randn(30, 5000, generator=stream(0, "rows"))
     rows[:10] *= -1e6
@@ -47,10 +50,9 @@ def main() -> tuple[float, float]:
         cosine = float(torch.nn.functional.normalize(aggregate, dim=0) @ direction)
         found.append(cosine)
         print(f"{rule!r}: cosine with the truth {cosine:+.3f}")
-    step = bgmd(fraction=0.5, aggregator=Agreement())  # and it fits into a block step
-    print(
-        f"in a block step it rejected rows {torch.nonzero(step(rows, lr=0.1).rejected).flatten().tolist()}"
-    )
+    step = bgmd(fraction=0.5, aggregator=Agreement())  # it also works in a block step
+    rejected = torch.nonzero(step(rows, lr=0.1).rejected).flatten().tolist()
+    print(f"a block step with this rule rejected rows {rejected}")
     return found[0], found[1]
 
 

@@ -1,4 +1,7 @@
-"""Robustness to single samples: 40 % of the images in every batch are noise, so that every slice of it has some. No matrix of gradients is formed.
+"""Robustness to single samples: 40 % of the images in every batch are noise.
+
+Every slice of a batch then holds bad images, but single samples can be clipped, without the matrix
+of their gradients.
 
 python examples/per_sample.py
 """
@@ -15,17 +18,15 @@ from holdfast.threats import Adversaries, GaussianNoise
 
 
 def train(kind: str, n_steps: int) -> float:
-    """Test accuracy with single samples, clipped for up to 51 bad ones of 128 and averaged, or with the median of slices of eight."""
+    """Test accuracy with clipped single samples, up to 51 bad of 128, or with slices of eight."""
     data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
     images, generator = data.scaled(), stream(0, "training")
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.2)
     source: Source
     if kind == "samples":
-        source, step = (
-            LayerGrams(model, loss_fn),
-            RobustStep(NormClipping(n_bad=51, aggregator=Mean())),
-        )
+        source = LayerGrams(model, loss_fn)
+        step = RobustStep(NormClipping(n_bad=51, aggregator=Mean()))
     else:
         source, step = MicroBatches(model, loss_fn, n_rows=16), RobustStep(GeometricMedian())
     adversaries, noise = Adversaries(bad_fraction=0.4), GaussianNoise(deviation=10.0)
@@ -38,10 +39,8 @@ def train(kind: str, n_steps: int) -> float:
         optimizer.step()
     if kind == "samples":
         assert result.weights is not None
-        weights = result.weights[~bad].mean(), result.weights[bad].mean()
-        print(
-            f"  in the last step a clean image had the weight {weights[0]:.4f}, a noisy one {weights[1]:.4f}"
-        )
+        clean, noisy = result.weights[~bad].mean(), result.weights[bad].mean()
+        print(f"  mean weights in the last step: clean images {clean:.4f}, noisy ones {noisy:.4f}")
     with torch.no_grad():
         return float((model(test.scaled()).argmax(1) == test.labels).double().mean())
 

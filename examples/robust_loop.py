@@ -1,4 +1,4 @@
-"""An ordinary training loop made robust: three lines are new, and nothing else changes.
+"""An ordinary training loop made robust by three lines.
 
 python examples/robust_loop.py
 """
@@ -32,9 +32,8 @@ def main(n_epochs: int = 4) -> float:
             optimizer.step()
         with torch.no_grad():
             accuracy = float((model(test.scaled()).argmax(1) == test.labels).double().mean())
-        print(
-            f"epoch {epoch + 1}: loss {float(source.losses.mean()):.3f}, test accuracy {accuracy:.3f}"
-        )
+        loss = float(source.losses.mean())
+        print(f"epoch {epoch + 1}: loss {loss:.3f}, test accuracy {accuracy:.3f}")
     return accuracy
 
 

@@ -1,4 +1,4 @@
-"""The robust optimizer with what loops usually have: Adam, a schedule, clipping, and a checkpoint from which training goes on bit for bit.
+"""The robust optimizer with Adam, a schedule, clipping, and a checkpoint that resumes bit for bit.
 
 python examples/robust_optimizer.py
 """
@@ -20,16 +20,18 @@ from holdfast.sources import MicroBatches
 class Training:
     """A model, its optimizer and its schedule."""
 
+    STATEFUL = ("model", "optimizer", "schedule")
+
     def __init__(self, n_steps: int) -> None:
         self.model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
         self.source = MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=20)
-        # Adam rescales what it is given, so the memory keeps gradients, not steps.
+        # Adam rescales gradients, so the memory must hold gradients, not steps.
         step = bgmd(fraction=0.1, units="gradient", generator=stream(0, "blocks"))
         self.optimizer = RobustOptimizer(torch.optim.AdamW(self.model.parameters(), lr=0.003), step)
         self.schedule = CosineAnnealingLR(self.optimizer, T_max=n_steps)
 
     def step(self, x: Tensor, y: Tensor) -> None:
-        """One step with gradients clipped in between."""
+        """One step with clipped gradients."""
         self.optimizer.zero_grad()
         self.optimizer.backward(self.source(x, y))
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -37,26 +39,17 @@ class Training:
         self.schedule.step()
 
     def save(self, path: Path) -> None:
-        """The memory of the robust step is part of the optimizer's state."""
-        torch.save(
-            {
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "schedule": self.schedule.state_dict(),
-            },
-            path,
-        )
+        """Write a checkpoint; the memory of the robust step is part of the optimizer's state."""
+        torch.save({name: getattr(self, name).state_dict() for name in self.STATEFUL}, path)
 
     def load(self, path: Path) -> None:
-        """Nothing but tensors and numbers is unpickled."""
-        state = torch.load(path, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
+        """Read a checkpoint, which holds only tensors and numbers."""
+        for name, state in torch.load(path, weights_only=True).items():
+            getattr(self, name).load_state_dict(state)
 
 
 def main(n_steps: int = 60) -> bool:
-    """Train with and without an interruption; print and return whether both end in the same parameters."""
+    """Train with and without an interruption; print and return whether the results are equal."""
     data, generator = fashion_mnist_slice("train"), stream(0, "batches")
     batches = [torch.randint(0, len(data), (400,), generator=generator) for _ in range(n_steps)]
     training, images = Training(n_steps), data.scaled()
@@ -72,9 +65,7 @@ def main(n_steps: int = 60) -> bool:
                 resumed.step(images[batch], data.labels[batch])
     pairs = zip(training.model.parameters(), resumed.model.parameters(), strict=True)
     is_same = all(torch.equal(one, other) for one, other in pairs)
-    print(
-        f"loss {float(training.source.losses.mean()):.3f}; resumed and uninterrupted training agree bit for bit: {is_same}"
-    )
+    print(f"loss {float(training.source.losses.mean()):.3f}; resumed bit for bit: {is_same}")
     return is_same
 
 

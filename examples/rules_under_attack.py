@@ -1,13 +1,14 @@
-"""Rules under attack: what 8 bad rows of 20 do to each aggregation rule, on synthetic gradients.
+"""The effect of 8 bad rows of 20 on each aggregation rule, on synthetic gradients.
 
-Every cell is the distance of the aggregate from the true gradient, in units of what the mean of the honest rows alone would
-miss it by. One is as good as knowing who is honest; a rule that lets the attacker through shows the attacker's size instead.
+Every cell is the distance of the aggregate from the true gradient, divided by that of the mean of
+the honest rows. At 1 a rule is as good as knowing the honest rows.
 
-Run it with `python examples/rules_under_attack.py`.
+    python examples/rules_under_attack.py
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from rich.box import SIMPLE_HEAD
@@ -44,20 +45,20 @@ ATTACKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "collapse": lambda own, honest: -(honest.sum(0) / N_BAD).expand_as(own),
     "little": lambda own, honest: (honest.mean(0) - 1.5 * honest.std(0)).expand_as(own),
 }
-"""What bad rows send, from their own gradients and those of the honest rows."""
+"""The bad rows, from their own gradients and those of the honest rows."""
 
 
 def sample() -> tuple[Tensor, Tensor]:
-    """A true gradient [d], and rows [n, d] that miss it by noise of its own length: a mini-batch's usual condition."""
+    """A true gradient [d], and rows [n, d] with noise of the same length, as in small batches."""
     generator = stream(0, "demonstration")
     truth = torch.randn(D, generator=generator)
     return truth, truth + torch.randn(N, D, generator=generator)
 
 
 def cell(error: float) -> Text:
-    """The error, green while it is that of a mean and red once the attacker decides."""
-    colour = "green" if error < 3 else "yellow" if error < 10 else "red"
-    return Text(f"{error:.1f}" if error < 1000 else f"{error:.0e}", style=colour)
+    """The error, green if it is near that of the honest mean, red if the attack succeeds."""
+    color = "green" if error < 3 else "yellow" if error < 10 else "red"
+    return Text(f"{error:.1f}" if error < 1000 else f"{error:.0e}", style=color)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -75,9 +76,8 @@ def main() -> None:
     console = Console()
     truth, rows = sample()
     honest = rows[N_BAD:]
-    attacked = {
-        name: torch.cat([attack(rows[:N_BAD], honest), honest]) for name, attack in ATTACKS.items()
-    }
+    bad = {name: attack(rows[:N_BAD], honest) for name, attack in ATTACKS.items()}
+    attacked = {name: torch.cat([sent, honest]) for name, sent in bad.items()}
     unit = float((honest.mean(0) - truth).norm())
 
     table = Table(
@@ -93,19 +93,18 @@ def main() -> None:
     table.add_column("cost", justify="right", style="dim", no_wrap=True)
     for text in track(RULES, description="Aggregating", console=console, transient=True):
         rule = rules.parse(text)
-        errors = [
-            float((rule(given) - truth).double().norm()) / unit for given in attacked.values()
-        ]
-        cost = seconds(lambda rule=rule: rule(rows)) / seconds(lambda: rows.mean(0))  # type: ignore[misc]
+        errors = [float((rule(sent) - truth).double().norm()) / unit for sent in attacked.values()]
+        cost = seconds(partial(rule, rows)) / seconds(partial(rows.mean, 0))
         table.add_row(Text(text.replace(f"(n_bad={N_BAD})", "")), *map(cell, errors), f"{cost:.1f}")
     console.print(table)
 
     result = GeometricMedian().aggregate(attacked["-100 g"])
     assert result.weights is not None
     console.print(
-        "1.0 is as good as averaging the honest rows alone; [green]green[/] is below 3, [red]red[/] above 10. "
-        "Cost is in plain means.\n"
-        f"[cyan]geometric-median[/] under -100 g: {result.outcome.value} (gap {result.gap:.0e}, {result.steps} steps); "
+        "1.0 is as good as averaging the honest rows; [green]green[/] is below 3, "
+        "[red]red[/] above 10. Cost is in plain means.\n"
+        f"[cyan]geometric-median[/] under -100 g: {result.outcome.value} "
+        f"(gap {result.gap:.0e}, {result.steps} steps); "
         f"the bad rows hold {float(result.weights[:N_BAD].sum()):.1%} of the weight.\n"
         "All rules: [cyan]docs/rules.md[/]. How to choose: [cyan]docs/choosing.md[/].\n"
     )

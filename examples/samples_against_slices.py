@@ -1,10 +1,12 @@
-"""Samples against slices: LeNet on real images, of which 40 % in every batch are corrupted, with rows of single samples and rows of slices.
+r"""Rows of single samples against rows of slices: LeNet on batches with 40 % corrupted images.
 
-All ways get the same cost: a budget in plain steps of the same batch, divided by what one of their steps costs (docs/benchmarks/training.md). Runs that the record has
-already are skipped: stop the sweep and start it again as you like.
+All ways get the same budget, in plain steps of the same batch: the number of steps is the budget
+divided by the cost of one step (docs/benchmarks/training.md). Runs of the record are skipped, so
+the sweep can be stopped and started again.
 
     python examples/samples_against_slices.py --seeds 1 --corruptions noise
-    python examples/samples_against_slices.py --record docs/results/samples_against_slices.jsonl --page docs/results/samples_against_slices.md
+    python examples/samples_against_slices.py --record docs/results/samples_against_slices.jsonl \
+        --page docs/results/samples_against_slices.md
 """
 
 import argparse
@@ -37,23 +39,24 @@ WAYS = {
     "samples, clipped mean": ("samples", "clipping(n_bad=51) | mean", 1.7),
     "samples, norm filter": ("samples", "norm-filter(n_bad=51)", 1.7),
 }
-"""The rows, the rule, and the cost of a step in plain steps; the mean of slices is the plain step."""
+"""The rows, the rule, and the cost of a step in plain steps (the mean of slices is one)."""
 
 CORRUPTIONS = {
     "none": None,
     "noise": "gaussian-noise(deviation=10.0)",
     "salt and pepper": "salt-and-pepper(fraction=0.9)",
-    "label flip": "label-flip(n_classes=10)",
-    "random labels": "random-labels(n_classes=10)",
-    "target label": "target-label(target=8)",
+    "label flip": "wrong-labels(labels='flip')",
+    "random labels": "wrong-labels(labels='random')",
+    "target label": "wrong-labels(labels=8)",
 }
 
 
 def train(way: str, corruption: str, seed: int, budget: int) -> float:
-    """Test accuracy in percent after the budget is spent."""
+    """Test accuracy in percent at the end of the budget."""
     data, test = fashion_mnist_slice("train"), fashion_mnist_slice("test")
     images, generator = data.scaled(), stream(seed, "training")
-    model = lenet(generator=stream(seed, "model")).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model: Any = lenet(generator=stream(seed, "model"))
+    model = model.to(memory_format=torch.channels_last)
     rows, rule, cost = WAYS[way]
     loss_fn = nn.CrossEntropyLoss()
     source = (
@@ -64,9 +67,7 @@ def train(way: str, corruption: str, seed: int, budget: int) -> float:
     step, optimizer = RobustStep(rules.parse(rule)), torch.optim.Adam(model.parameters(), lr=0.001)
     threat, adversaries = CORRUPTIONS[corruption], Adversaries(bad_fraction=SHARE)
     with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(
-            seed
-        )  # for dropout, which draws from torch's global generator
+        torch.default_generator.manual_seed(seed)  # for dropout
         for _ in range(round(budget / cost)):
             batch = torch.randint(0, len(data), (BATCH,), generator=generator)
             x, y = images[batch], data.labels[batch]
@@ -84,7 +85,7 @@ def train(way: str, corruption: str, seed: int, budget: int) -> float:
 
 
 def sweep(runs: list[dict[str, Any]], record: Path) -> list[dict[str, Any]]:
-    """All runs of the record, after those of `runs` that it lacked were added to it."""
+    """All runs of the record, after appending those of `runs` that it lacks."""
     record.parent.mkdir(parents=True, exist_ok=True)
     done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
     known = [{key: value for key, value in run.items() if key != "accuracy"} for run in done]
@@ -122,17 +123,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--corruptions", nargs="+", choices=list(CORRUPTIONS), default=list(CORRUPTIONS), metavar="CORRUPTION",
-                        help=", ".join(CORRUPTIONS))  # fmt: skip
+    parser.add_argument(
+        "--corruptions",
+        nargs="+",
+        choices=CORRUPTIONS,
+        default=list(CORRUPTIONS),
+        metavar="CORRUPTION",
+        help=", ".join(CORRUPTIONS),
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--budget", type=int, default=200, help="in plain steps of 128 images")
-    parser.add_argument(
-        "--record",
-        type=Path,
-        default=Path("samples_against_slices.jsonl"),
-        help="file that runs are added to",
-    )
-    parser.add_argument("--page", type=Path, help="file whose table is written anew")
+    record = Path("samples_against_slices.jsonl")
+    parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
+    parser.add_argument("--page", type=Path, help="file whose table is rewritten")
     given = parser.parse_args()
     runs = [
         {"way": way, "corruption": corruption, "seed": seed, "budget": given.budget}
@@ -143,7 +146,7 @@ def main() -> None:
     try:
         done = sweep(runs, given.record)
     except KeyboardInterrupt:
-        raise SystemExit(f"Stopped; the same command goes on from {given.record}.") from None
+        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
     lines = summary([run for run in done if run["budget"] == given.budget])
     table = Table(*lines[0])
     for line in lines[1:]:
@@ -151,9 +154,8 @@ def main() -> None:
     Console().print(table)
     if given.page is not None:
         text = given.page.read_text() if given.page.exists() else "# Samples against slices\n\n"
-        given.page.write_text(
-            "\n".join([text.split("\n| 40 %")[0].rstrip(), "", *markdown(lines)]) + "\n"
-        )
+        head = text.split("\n| 40 %")[0].rstrip()
+        given.page.write_text("\n".join([head, "", *markdown(lines)]) + "\n")
 
 
 if __name__ == "__main__":

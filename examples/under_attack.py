@@ -1,4 +1,6 @@
-"""An attack: 40 % of the rows send -100 times their gradient, other ones at every step. Any attack of docs/threats.md can be named.
+"""Training under attack: at every step 40 % of the rows send -100 times their gradient.
+
+The argument may name any attack of docs/threats.md:
 
 python examples/under_attack.py "scaled-flip(factor=100)"
 """
@@ -30,10 +32,8 @@ def train(step: RobustStep, attack: Attack, n_steps: int) -> float:
     images, generator = data.scaled(), stream(0, "training")
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    source, adversaries = (
-        MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True),
-        Adversaries(bad_fraction=0.4),
-    )
+    source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True)
+    adversaries = Adversaries(bad_fraction=0.4)
     mask, state = None, None
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (640,), generator=generator)

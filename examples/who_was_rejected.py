@@ -1,4 +1,4 @@
-"""A picture of who was rejected: rows over steps, marked where a row was bad, dark where the rule gave it no weight.
+"""A figure of the rejected rows over steps: crosses mark bad rows, dark squares rejected ones.
 
 python examples/who_was_rejected.py rejected.svg
 """
@@ -20,17 +20,14 @@ from holdfast.threats import Adversaries, InnerProduct
 
 
 def train(n_steps: int) -> tuple[Tensor, Tensor]:
-    """Bool [n_steps, n]: who was bad, and who was rejected."""
+    """Bool [n_steps, n]: the bad rows and the rejected rows of every step."""
     data, generator = fashion_mnist_slice("train"), stream(0, "training")
     images = data.scaled()
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True)
-    step, adversaries, attack = (
-        RobustStep(CovarianceFilter()),
-        Adversaries(bad_fraction=0.3),
-        InnerProduct(factor=2.0),
-    )
+    step, attack = RobustStep(CovarianceFilter()), InnerProduct(factor=2.0)
+    adversaries = Adversaries(bad_fraction=0.3)
     bad, rejected = [], []
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (640,), generator=generator)
@@ -66,15 +63,11 @@ def main(path: Path, n_steps: int = 60) -> tuple[float, float]:
     bad, rejected = train(n_steps)
     draw(bad, rejected, path)
     shares = float(rejected[bad].double().mean()), float(rejected[~bad].double().mean())
-    print(
-        f"{shares[0]:.0%} of the bad rows and {shares[1]:.0%} of the honest ones were rejected; see {path}"
-    )
+    print(f"rejected: {shares[0]:.0%} of the bad rows, {shares[1]:.0%} of the honest ones ({path})")
     return shares
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        raise SystemExit(
-            "Give the file to draw to: python examples/who_was_rejected.py rejected.svg"
-        )
+        raise SystemExit("usage: python examples/who_was_rejected.py FIGURE.svg")
     main(Path(sys.argv[1]))

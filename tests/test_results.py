@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.lab.paper.drawing import sections
 from holdfast.lab.report import collect, write_report
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "paper"
@@ -15,12 +16,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     found = collect([RESULTS / "records.jsonl"])
     assert not found.problems
-    write_report(
-        found,
-        folder,
-        formats=["svg"],
-        notes={path.stem: path.read_text() for path in (RESULTS / "notes").glob("*.md")},
-    )
+    notes = {path.stem: path.read_text() for path in (RESULTS / "notes").glob("*.md")}
+    shown, problems = sections(found, notes)
+    assert not problems
+    write_report(found, folder, formats=["svg"], sections=shown)
     return folder
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
+from holdfast._typing import ColumnFunction
 from holdfast.checks import failure
 
 WIDTH = 32768
@@ -37,12 +38,12 @@ _kernels: dict[Hashable, "ColumnKernel"] = {}
 class ColumnKernel:
     """A function of chunks [n, c] -> [c] that switches from plain to compiled code by itself."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], name: str, n: int) -> None:
+    def __init__(self, function: ColumnFunction, name: str, n: int) -> None:
         self._function = function
         self._name = name
         self._n = n
         self._plain_seconds = 0.0
-        self._compiled: Callable[[Tensor], Tensor] | None = None
+        self._compiled: ColumnFunction | None = None
         self._failed = False
 
     @property
@@ -94,7 +95,7 @@ def _padded(chunk: Tensor) -> Tensor:
 
 
 def column_kernel(
-    key: Hashable, make: Callable[[], Callable[[Tensor], Tensor]], name: str, n: int
+    key: Hashable, make: Callable[[], ColumnFunction], name: str, n: int
 ) -> ColumnKernel:
     """Return the kernel for `key`, made at its first use."""
     if key not in _kernels:

@@ -8,6 +8,9 @@ from torch import Tensor
 TensorOrTensors = Tensor | Sequence[Tensor]
 """One [n, d] tensor, or one [n, ...] tensor per parameter."""
 
+ColumnFunction = Callable[[Tensor], Tensor]
+"""Maps a chunk of columns [n, c] to one row [c], column by column."""
+
 Score = Callable[[Tensor], float]
 """Rates a direction [d] on trusted data; larger is better."""
 

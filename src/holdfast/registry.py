@@ -118,7 +118,7 @@ class Registry(Generic[T]):
             if key == self._inner and key not in known:
                 raise ValueError(f"`{name}` must stand last, because it wraps no {self._kind}.")
             if key not in known:
-                listed = f"arguments among {', '.join(known)}" if known else "no arguments"
+                listed = ", ".join(known) or "no arguments"
                 raise _failure(name, f"be given {listed}", repr(key))
         missing = [
             key for key, field in known.items() if field.default is MISSING and key not in arguments

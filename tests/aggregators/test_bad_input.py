@@ -195,10 +195,7 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
             lambda: NormClipping(radius=1.0, bad_fraction=0.1, aggregator=Mean()),
             r"one of `radius`, `n_bad` and `bad_fraction` must be given, got radius and bad_frac",
         ),
-        (
-            lambda: Krum(),
-            r"Exactly one of `n_bad` and `bad_fraction` must be given, got neither\.",
-        ),
+        (lambda: Krum(), r"Exactly one of `n_bad` and `bad_fraction` must be given, got neither\."),
         (
             lambda: CovarianceFilter(n_bad=1, bad_fraction=0.1),
             r"At most one of `n_bad` and `bad_fraction` may be given, got both\.",

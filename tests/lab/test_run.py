@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+import holdfast.lab.training._run as module
 from holdfast.lab.config import Config, Threat, config_from_json, hash_of, parse_threat
 from holdfast.lab.data import DataSet, load
 from holdfast.lab.models import models
@@ -18,15 +19,14 @@ from holdfast.lab.partitions import Shards
 from holdfast.lab.records import load_checkpoint, read_record
 from holdfast.lab.schedules import Cosine
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
-from holdfast.lab.training._experiment import Experiment
-from holdfast.lab.training._loop import training
-from holdfast.lab.training._trust import descent_score, trusted_gradient
+from holdfast.lab.training._loop import Experiment, descent_score, training, trusted_gradient
 from holdfast.layout import Layout
+from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream
-from holdfast.threats import Adversaries, Backdoor, TargetLabel, attacks
+from holdfast.threats import Adversaries, Backdoor, WrongLabels, attacks
 from tests.lab.cases import RUNS, TINY, tiny
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint.pt"
 SECONDS = {"data", "gradient", "attack", "aggregation", "optimizer"}
 pytestmark = pytest.mark.usefixtures("data_in_memory")
 every_run = pytest.mark.parametrize("config", RUNS.values(), ids=RUNS.keys())
@@ -122,7 +122,7 @@ def test_every_attack_comes_to_an_end(rule: str, tmp_path: Path) -> None:
         *attacks.names,
         "scaled-flip(factor=1e30)",
         "hijack(size=1e38)",
-        "random-rows(deviation=1e38)",
+        "noisy-rows(deviation=1e38, replace=True)",
         "non-finite(value='inf')",
     ]
     for i, text in enumerate(texts):
@@ -290,7 +290,7 @@ def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
         cross_entropy(model(data.normalize(images)), labels).backward()
         optimizer.step()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    backdoor, target = Backdoor(target=2), TargetLabel(target=3)
+    backdoor, target = Backdoor(target=2), WrongLabels(labels=3)
     found, stamped, aimed = (
         evaluate(model, data),
         evaluate(model, data, backdoor),
@@ -351,7 +351,7 @@ def test_a_backdoor_works_on_the_mean_and_the_record_shows_it(tmp_path: Path) ->
     ).entries[-1]["attack_success"]
     assert found > 0.5 > none
     success = run(
-        tiny("mean", "target-label(target=3)", Adversaries(bad_fraction=0.9), n_steps=20),
+        tiny("mean", "wrong-labels(labels=3)", Adversaries(bad_fraction=0.9), n_steps=20),
         tmp_path / "label",
     ).entries[-1]
     assert success["attack_success"] > 0.5
@@ -402,7 +402,7 @@ def test_the_first_step_is_the_one_by_hand(data: DataSet, tmp_path: Path) -> Non
     """Samples, loss, gradient, attack and step against a plain loop over the rows."""
     config = tiny(
         "mean",
-        "sign-flip",
+        "scaled-flip(factor=1.0)",
         n_steps=1,
         optimizer=Sgd(lr=0.5),
         partition=Shards(n_shards=12),
@@ -454,6 +454,46 @@ def test_checkpoints_come_by_the_clock(tmp_path: Path) -> None:
             ValueError, match=r"^`checkpoint_seconds` must be a finite number of at least 0, got "
         ):
             run(TINY, tmp_path, checkpoint_seconds=seconds)  # type: ignore[arg-type]
+
+
+def test_diagnostics_that_are_not_finite_are_null(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backward = RobustOptimizer.backward
+
+    def with_broken_diagnostics(self: RobustOptimizer, rows: Any, **options: Any) -> Any:
+        result = backward(self, rows, **options)
+        assert result is not None
+        assert result.weights is not None
+        weights = result.weights.index_fill(0, torch.tensor([1]), torch.nan)
+        result = replace(result, weights=weights, gap=math.inf)
+        return replace(result, residual=math.nan, memory_norm=-math.inf)
+
+    config = tiny("geometric-median", "scaled-flip", rows_every=1)
+    whole = run(config, tmp_path / "whole")
+    monkeypatch.setattr(RobustOptimizer, "backward", with_broken_diagnostics)
+    run(config, tmp_path / "broken", stop=iter([False, True]).__next__, tensorboard=True)
+    record = resume(tmp_path / "broken", tensorboard=True)
+    assert record.end == whole.end
+    for found, wanted in zip(record.without_times(), whole.without_times(), strict=True):
+        weights = [*wanted["weights"][:1], None, *wanted["weights"][2:]]
+        nulls = {"gap": None, "residual": None, "memory_norm": None, "bad_weight": None}
+        assert found == wanted | nulls | {"weights": weights}
+    assert record.bad_weight is None
+
+
+def test_a_run_that_fails_in_its_first_step_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("parts that do not fit together")
+
+    started: list[int] = []
+    monkeypatch.setattr(module, "training", fail)
+    with pytest.raises(ValueError, match="do not fit together"):
+        run(TINY, tmp_path / "run", on_start=started.append)
+    assert started == [0]
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_experiment_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 FORMS = {torch.float64: ("d", "Q"), torch.float32: ("f", "I"), torch.float16: ("e", "H")}
-"""How `struct` writes a number and the integer of the same bits."""
+"""Formats of `struct` for a number and for the integer of the same bits."""
 
 
 def flip_bits(value: float, bits: tuple[int, ...], dtype: torch.dtype) -> float:
@@ -26,12 +26,8 @@ def column_means(honest: Tensor) -> list[float]:
 
 
 def column_deviations(honest: Tensor) -> list[float]:
-    columns = honest.double().T.tolist()
-    means = column_means(honest)
-    squares = [
-        math.fsum((x - mean) ** 2 for x in column)
-        for column, mean in zip(columns, means, strict=True)
-    ]
+    pairs = zip(honest.double().T.tolist(), column_means(honest), strict=True)
+    squares = [math.fsum((x - mean) ** 2 for x in column) for column, mean in pairs]
     return [math.sqrt(square / (len(honest) - 1)) for square in squares]
 
 
@@ -49,37 +45,27 @@ def perturbation(honest: Tensor, direction: str) -> Tensor:
     mean = torch.tensor(column_means(honest), dtype=torch.float64)
     if direction == "unit":
         return mean / float(mean.norm())
-    return (
-        mean.sign()
-        if direction == "sign"
-        else torch.tensor(column_deviations(honest), dtype=torch.float64)
-    )
+    if direction == "sign":
+        return mean.sign()
+    return torch.tensor(column_deviations(honest), dtype=torch.float64)
 
 
-def min_max(honest: Tensor, direction: str) -> Tensor:
-    points = list(honest.double())
-    bound = max(float((a - b).norm()) for a in points for b in points)
-    return _farthest(
-        honest, direction, lambda bad: max(float((bad - row).norm()) for row in points) <= bound
-    )
-
-
-def min_sum(honest: Tensor, direction: str) -> Tensor:
+def bounded_distance(honest: Tensor, bound: str, direction: str) -> Tensor:
     points = list(honest.double())
 
-    def total(point: Tensor) -> float:
+    def distance(point: Tensor) -> float:
+        if bound == "max":
+            return max(float((point - row).norm()) for row in points)
         return math.fsum(float((point - row).square().sum()) for row in points)
 
-    bound = max(total(row) for row in points)
-    return _farthest(honest, direction, lambda bad: total(bad) <= bound)
+    largest = max(distance(row) for row in points)
+    return _farthest(honest, direction, lambda bad: distance(bad) <= largest)
 
 
 def _farthest(honest: Tensor, direction: str, is_allowed: Callable[[Tensor], bool]) -> Tensor:
     """The mean minus gamma p, with the largest gamma that is allowed, by doubling and bisection."""
-    mean, p = (
-        torch.tensor(column_means(honest), dtype=torch.float64),
-        perturbation(honest, direction),
-    )
+    mean = torch.tensor(column_means(honest), dtype=torch.float64)
+    p = perturbation(honest, direction)
     low, high = 0.0, 1.0
     while is_allowed(mean - high * p):
         high *= 2
@@ -124,10 +110,12 @@ def hijack(honest: Tensor, n_columns: int, size: float) -> Tensor:
     return torch.tensor(bad, dtype=torch.float64)
 
 
-def hijack_and_lie(honest: Tensor, n_bad: int, fraction: float, size: float, lie: float) -> Tensor:
+def hijack_with_a_lie(
+    honest: Tensor, n_bad: int, n_columns: int, size: float, lie: float
+) -> Tensor:
     order, means = lightest_first(honest), column_means(honest)
     d = len(order)
-    stolen = order[d - round(2 * fraction * d) :]
+    stolen = order[d - n_columns :]
     lied = [column for column in order[: d // 2] if column not in stolen]
     thief = [size if column in stolen else 0.0 for column in range(d)]
     liar = [-lie * means[column] if column in lied else means[column] for column in range(d)]

@@ -211,7 +211,7 @@ def test_a_step_that_fails_did_not_happen(selector: Selector, memory: Memory) ->
         lambda: step("rows", lr=0.1),  # type: ignore[arg-type]
     ]
     for attempt in attempts:
-        with pytest.raises(ValueError, match="must"):
+        with pytest.raises(ValueError, match=r"must|is not accepted by"):
             attempt()
     object.__setattr__(step, "aggregator", Refuses())
     with pytest.raises(RuntimeError, match="no"):
@@ -468,7 +468,7 @@ def test_presets_by_name() -> None:
     assert {type(step.aggregator) for step in (ours, paper, published)} == {GeometricMedian}
     assert preset("bgmd").selector == NormSampling(fraction=0.1)
     assert repr(bgmd(aggregator=Krum(n_bad=2))).startswith(
-        "RobustStep(Krum(n_bad=2), selector=NormSampling(fraction=0.1"
+        "RobustStep(Krum(n_bad=2, bad_fraction=None), selector=NormSampling(fraction=0.1"
     )
     for memory in MEMORIES:
         assert memories.from_json(memories.to_json(memory)) == memory

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from holdfast import SketchedGeometricMedian
-from holdfast.aggregators import GeometricMedian
+from holdfast.aggregators import GeometricMedian, Given
 from holdfast.geometry import Block, DenseRows, Tiling
 from holdfast.memory import AugmentedRows
 from holdfast.robust_step import SketchedRows, importance_weighted
@@ -118,9 +118,7 @@ def test_many_rows_are_swept_and_few_are_not() -> None:
     assert sketched.streamable is not None
     assert sketched.keep(torch.arange(50)).streamable is None
     swept = GeometricMedian().aggregate(sketched)
-    solved = GeometricMedian()._solve(
-        sketched.gram(), GeometricMedian()._check(sketched, None, None, None, None)
-    )
+    solved = GeometricMedian()._solve(sketched.gram(), Given())
     assert swept.weights is not None
     torch.testing.assert_close(swept.weights, solved.weights, rtol=1e-2, atol=1e-5)
     torch.testing.assert_close(swept.vector, augmented.combine(swept.weights))

@@ -1,6 +1,8 @@
-"""The list of all attacks and corruptions, each with arguments that make sense for every dtype."""
+"""All attacks and corruptions, with arguments that make sense for every dtype."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,31 +32,39 @@ class Case:
 ATTACKS = [
     Case(text)
     for text in (
-        "additive-noise", "additive-noise(deviation=0.5)", "scaled-flip", "scaled-flip(factor=5.0)", "sign-flip", "random-rows",
-        "bit-flips(bits=(3, 14, 15))", "bit-flips(bits=(9, 13), fraction=0.3)", "non-finite", "non-finite(value='inf')",
-        "non-finite(value='-inf')", "zero-rows", "lazy-rows", "little-is-enough", "little-is-enough(z=1.5)", "inner-product",
-        "inner-product(factor=0.1)", "mimic", "min-max", "min-max(direction='sign')", "min-max(direction='std')", "min-sum",
-        "min-sum(direction='sign')", "min-sum(direction='std')", "collapse", "shadow", "shadow(fraction=0.5)", "hijack",
-        "hijack(n_columns=3, size=100.0)", "hijack-and-lie", "hijack-and-lie(fraction=0.4, size=100.0, lie=5.0)",
+        "bounded-distance", "bounded-distance(direction='sign')",
+        "bounded-distance(direction='std')", "bounded-distance(bound='sum')",
+        "bounded-distance(bound='sum', direction='sign')",
+        "bounded-distance(bound='sum', direction='std')", "collapse", "hijack",
+        "hijack(columns=3, size=100.0)", "hijack(columns=0.2, size=1e18, lie=1000.0)",
+        "hijack(columns=0.8, size=100.0, lie=5.0)", "ieee-bit-flips(bits=(3, 14, 15))",
+        "ieee-bit-flips(bits=(9, 13), fraction=0.3)", "inner-product", "inner-product(factor=0.1)",
+        "lazy-rows", "little-is-enough", "little-is-enough(z=1.5)", "mimic", "noisy-rows",
+        "noisy-rows(deviation=0.5)", "noisy-rows(deviation=200.0, replace=True)", "non-finite",
+        "non-finite(value='inf')", "non-finite(value='-inf')", "scaled-flip",
+        "scaled-flip(factor=5.0)", "scaled-flip(factor=1.0)", "scaled-flip(factor=0.0)", "shadow",
+        "shadow(fraction=0.5)",
     )
 ]  # fmt: skip
 
 CORRUPTIONS = [
     Case(text)
     for text in (
-        "gaussian-noise", "gaussian-noise(deviation=0.1)", "salt-and-pepper", "salt-and-pepper(fraction=0.3)", "blur", "blur(sigma=0.7)",
-        "target-label", "target-label(target=3)", "label-flip", "random-labels", "backdoor", "backdoor(target=2, size=1, value=0.5)",
+        "backdoor", "backdoor(target=2, size=1, value=0.5)", "blur", "blur(sigma=0.7)",
+        "gaussian-noise", "gaussian-noise(deviation=0.1)", "salt-and-pepper",
+        "salt-and-pepper(fraction=0.3)", "wrong-labels", "wrong-labels(labels='random')",
+        "wrong-labels(labels=8)", "wrong-labels(labels=3)",
     )
 ]  # fmt: skip
 
 FEATURES = {"gaussian-noise", "salt-and-pepper", "blur", "backdoor"}
 """Corruptions that change images."""
-LABELS = {"target-label", "label-flip", "random-labels", "backdoor"}
+LABELS = {"wrong-labels", "backdoor"}
 """Corruptions that change labels."""
 
 
 def some_bad(n: int, n_bad: int, seed: int = 0) -> Tensor:
-    """A mask with so many bad ones, anywhere."""
+    """A mask with `n_bad` bad ones at random places."""
     order = torch.randperm(n, generator=stream(seed, "some bad"))
     return torch.zeros(n, dtype=torch.bool).index_fill_(0, order[:n_bad], True)
 
@@ -62,9 +72,18 @@ def some_bad(n: int, n_bad: int, seed: int = 0) -> Tensor:
 def batch(
     n: int, channels: int = 1, side: int = 9, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Images of uniform grey noise, strictly between black and white, and labels from 0 to 9."""
+    """Images of uniform gray noise, strictly between black and white; labels from 0 to 9."""
     generator = stream(seed, "batch")
     images = 0.1 + 0.8 * torch.rand(
         n, channels, side, side, generator=generator, dtype=torch.float64
     )
     return images.to(dtype), torch.randint(10, (n,), generator=generator)
+
+
+def refusal(call: Callable[..., object], *args: Any, **arguments: Any) -> str:
+    """The message of the ValueError that the call raises, or "" if it raises none."""
+    try:
+        call(*args, **arguments)
+    except ValueError as error:
+        return str(error)
+    return ""

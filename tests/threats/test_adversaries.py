@@ -1,4 +1,4 @@
-"""Who is bad: exact counts, fair draws, explicit identities."""
+"""Adversaries: exact counts, uniform draws, explicit identities."""
 
 from fractions import Fraction
 from typing import Any
@@ -14,8 +14,9 @@ from holdfast.threats import Adversaries, rows_to_samples
 
 
 @pytest.mark.parametrize(("fraction", "n", "n_bad"), [
-    (0.4, 32, 13), (0.29, 50, 15), (0.2, 32, 6), (0.4, 20, 8), (0.5, 1, 1), (0.5, 3, 2), (0.49, 1, 0), (0.1, 5, 1), (0.145, 100, 15),
-    (0.7 - 0.4, 5, 2), (0.0, 10, 0), (0, 10, 0), (1.0, 10, 10), (1, 7, 7), (1e-300, 10, 0), (0.35, 10, 4), (0.57, 50, 29),
+    (0.4, 32, 13), (0.29, 50, 15), (0.2, 32, 6), (0.4, 20, 8), (0.5, 1, 1), (0.5, 3, 2),
+    (0.49, 1, 0), (0.1, 5, 1), (0.145, 100, 15), (0.7 - 0.4, 5, 2), (0.0, 10, 0), (0, 10, 0),
+    (1.0, 10, 10), (1, 7, 7), (1e-300, 10, 0), (0.35, 10, 4), (0.57, 50, 29),
 ])  # fmt: skip
 def test_shares_are_rounded_to_the_nearest_and_halves_up(
     fraction: float, n: int, n_bad: int
@@ -131,6 +132,6 @@ def test_bad_calls_are_named() -> None:
         rows_to_samples(torch.ones(3, dtype=torch.bool), 10)
     with pytest.raises(
         ValueError,
-        match=r"^`mask` must be a bool tensor \[n\], one entry per row, got torch\.float32 \[3\]\.$",
+        match=r"^`mask` must be a bool tensor \[n\], one entry per row, got \S+32 \[3\]\.$",
     ):
         rows_to_samples(torch.ones(3), 9)

@@ -1,4 +1,4 @@
-"""In the rows' own memory an attack does what its call does."""
+"""An attack in place gives the same rows as its call."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
-from holdfast.threats._attack_context import State
+from holdfast.threats import State
 from tests.samples import HOSTILE, gaussian
 from tests.threats.cases import ATTACKS, DTYPES, Case, some_bad
 
@@ -17,25 +17,25 @@ every_attack = pytest.mark.parametrize("case", ATTACKS, ids=str)
 
 
 def bits(rows: Tensor) -> list[int]:
-    """The bytes of the rows: -0.0 is not 0.0, and one NaN is not another."""
+    """The bytes of the rows: they tell -0.0 from 0.0, and one NaN from another."""
     found: list[int] = rows.contiguous().view(torch.uint8).flatten().tolist()
     return found
 
 
 def assert_overwrites_as_it_calls(
-    case: Case, rows: Tensor, mask: Tensor, state: State = None
+    case: Case, rows: Tensor, mask: Tensor, state: State = None, of: str = ""
 ) -> None:
-    """The same rows to the bit, in the same memory; honest rows, mask and state as they were."""
+    """The same rows to the bit, in the same memory; honest rows, mask and state unchanged."""
     before, mask_before = rows.clone(), mask.clone()
     state_before = None if state is None else state.clone()
     sent = case.attack(rows, mask, generator=stream(0, "attack"), state=state)
-    assert bits(rows) == bits(before)
+    assert bits(rows) == bits(before), of
     place = rows.data_ptr()
     case.attack.overwrite(rows, mask, generator=stream(0, "attack"), state=state)
-    assert rows.data_ptr() == place
-    assert bits(rows) == bits(sent)
-    assert bits(rows[~mask]) == bits(before[~mask])
-    assert torch.equal(mask, mask_before)
+    assert rows.data_ptr() == place, of
+    assert bits(rows) == bits(sent), of
+    assert bits(rows[~mask]) == bits(before[~mask]), of
+    assert torch.equal(mask, mask_before), of
     assert state_before is None or (state is not None and bits(state) == bits(state_before))
 
 
@@ -49,8 +49,7 @@ def test_equals_the_call(case: Case, n: int, d: int, data: st.DataObject) -> Non
     )
 
 
-@every_attack
-def test_equals_the_call_with_what_was_learned(case: Case) -> None:
+def equals_the_call_with_what_was_learned(case: Case) -> None:
     mask, state = some_bad(N, 3), None
     for seed in range(4):
         rows = gaussian(N, D, seed=seed)
@@ -59,15 +58,13 @@ def test_equals_the_call_with_what_was_learned(case: Case) -> None:
         state = learned
 
 
-@every_attack
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_equals_the_call_on_hostile_rows(case: Case, kind: str) -> None:
-    assert_overwrites_as_it_calls(case, HOSTILE[kind](gaussian(N, D)), some_bad(N, 3))
+def equals_the_call_on_hostile_rows(case: Case) -> None:
+    for kind, make in HOSTILE.items():
+        assert_overwrites_as_it_calls(case, make(gaussian(N, D)), some_bad(N, 3), of=kind)
 
 
-@every_attack
-def test_rows_with_gaps_in_memory(case: Case) -> None:
-    """What lies between the rows is not touched."""
+def rows_with_gaps_in_memory(case: Case) -> None:
+    """Memory between the rows is not changed."""
     whole = gaussian(2 * N, 2 * D)
     before = whole.clone()
     assert_overwrites_as_it_calls(case, whole[::2, ::2], some_bad(N, 3))
@@ -76,9 +73,8 @@ def test_rows_with_gaps_in_memory(case: Case) -> None:
     assert_overwrites_as_it_calls(case, gaussian(D, N).T, some_bad(N, 3))
 
 
-@every_attack
-def test_the_tensors_of_rows_are_the_rows(case: Case) -> None:
-    """As the lab does it: the attack writes where the rows stand, and they show it."""
+def the_tensors_of_rows_are_the_rows(case: Case) -> None:
+    """As in the lab: the attack overwrites the tensor of the rows, and the rows change."""
     matrix, mask = gaussian(N, D), some_bad(N, 3)
     rows = DenseRows(matrix)
     (own,) = rows.tensors
@@ -88,8 +84,7 @@ def test_the_tensors_of_rows_are_the_rows(case: Case) -> None:
     assert bits(rows.matrix()) == bits(sent.matrix())
 
 
-@every_attack
-def test_refuses_what_it_cannot_overwrite(case: Case) -> None:
+def refuses_what_it_cannot_overwrite(case: Case) -> None:
     attack, mask = case.attack, some_bad(N, 3)
     for rows in ([gaussian(N, D)], DenseRows(gaussian(N, D)), gaussian(N, D).view(N, 3, 4), None):
         with pytest.raises(ValueError, match=r"^`rows` must be a tensor \[n, d\], got \w+\.$"):
@@ -104,6 +99,21 @@ def test_refuses_what_it_cannot_overwrite(case: Case) -> None:
         ):
             attack.overwrite(rows, mask)
     if not attack.takes_state:
-        with pytest.raises(ValueError, match=r"^`state` must be left out"):
+        with pytest.raises(ValueError, match=r"^`state` must be None for \w+\("):
             attack.overwrite(rows, mask, generator=stream(0, "attack"), state=torch.zeros(D))
     assert torch.equal(rows, gaussian(N, D))
+
+
+CHECKS = [
+    equals_the_call_with_what_was_learned,
+    equals_the_call_on_hostile_rows,
+    rows_with_gaps_in_memory,
+    the_tensors_of_rows_are_the_rows,
+    refuses_what_it_cannot_overwrite,
+]
+
+
+@every_attack
+def test_in_place(case: Case) -> None:
+    for check in CHECKS:
+        check(case)

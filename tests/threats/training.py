@@ -1,4 +1,7 @@
-"""A small real training under threat: softmax regression on the slice of Fashion-MNIST, 20 rows of 32 images, who is bad drawn anew."""
+"""A small real training under threat: softmax regression on the slice of Fashion-MNIST.
+
+20 rows of 32 images per step; bad rows are redrawn at every step.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,20 +14,19 @@ from torch.nn.functional import avg_pool2d, cross_entropy
 
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
-from holdfast.threats import Adversaries, Attack, Corruption, rows_to_samples
-from holdfast.threats._attack_context import State
+from holdfast.threats import Adversaries, Attack, Corruption, State, rows_to_samples
 
 N_ROWS, BATCH, LR = 20, 32, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
 D = 1970
 
 Step = Callable[..., Tensor]
-"""From the rows [n, d] that arrive (and, where one is trusted, a `reference` gradient) to the direction [d]."""
+"""From the rows [n, d] (and, if trusted, a `reference` gradient) to the direction [d]."""
 
 
 @dataclass
 class Result:
-    """What a training left: the parameters, test accuracy in percent over the last quarter of the steps, and for each step the honest mean and the direction."""
+    """Parameters, test accuracy in percent over the last quarter of the steps, and directions."""
 
     parameters: Tensor
     accuracy: float
@@ -33,7 +35,7 @@ class Result:
 
     @property
     def along(self) -> float:
-        """The median over steps of the direction's part along the honest mean; 1 if it is that mean."""
+        """Median over steps of the direction's part along the honest mean; 1 if they are equal."""
         parts = [
             float(step @ mean / mean.square().sum())
             for step, mean in zip(self.directions, self.honest, strict=True)
@@ -42,7 +44,7 @@ class Result:
 
     @property
     def away(self) -> float:
-        """The median over steps of the direction's distance from the honest mean, in lengths of that mean."""
+        """Median over steps of the direction's distance from the honest mean, in its lengths."""
         parts = [
             float((step - mean).norm() / mean.norm())
             for step, mean in zip(self.directions, self.honest, strict=True)
@@ -81,8 +83,10 @@ def train(
     n_steps: int = 60,
     seed: int = 0,
 ) -> Result:
-    """Plain SGD. Corruptions hit whole rows, or, `by_sample`, as many samples of all rows. With `sorted_by_class`, row i sees two
-    classes alone. With `trusted`, the step gets the gradient of 128 images that nobody touched.
+    """Train by plain SGD.
+
+    Corruptions hit whole rows or, `by_sample`, as many samples of all rows. With `sorted_by_class`,
+    row i has only two classes. With `trusted`, the step gets the gradient of 128 clean images.
     """
     pixels, labels = images("train")
     draws, threats = stream(seed, "batches"), stream(seed, "threats")

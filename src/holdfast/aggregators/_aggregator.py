@@ -54,9 +54,9 @@ class Aggregate:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The arguments of a call besides the rows, checked.
+    """The arguments of a call besides the rows.
 
-    row_weights: [n] float64 on the CPU with sum 1, or None for equal weights.
+    Once checked, row_weights are [n] float64 on the CPU with sum 1, or None for equal weights.
     """
 
     row_weights: Tensor | None = None
@@ -176,7 +176,7 @@ class Aggregator(ABC):
             generator: source of random numbers.
         """
         rows = rows if isinstance(rows, Rows) else DenseRows(rows)
-        given = self._check(rows, row_weights, reference, score, generator)
+        given = self._check(rows, Given(row_weights, reference, score, generator))
         # Autocast would round inner products to the three digits of half precision.
         with torch.autocast(rows.device.type, enabled=False):
             if given.row_weights is None or bool((given.row_weights > 0).all()):
@@ -185,31 +185,23 @@ class Aggregator(ABC):
             check_enough_rows(len(used), self.n_needed, self)
             return _spread(self._aggregate(rows.keep(used), given.for_rows(used)), used, rows.n)
 
-    def _check(
-        self,
-        rows: Rows,
-        row_weights: Tensor | None,
-        reference: Tensor | None,
-        score: Score | None,
-        generator: torch.Generator | None,
-    ) -> Given:
+    def _check(self, rows: Rows, given: Given) -> Given:
         check_enough_rows(rows.n, self.n_needed, self)
-        passed = Given(row_weights, reference, score, generator)
-        for argument, value in vars(passed).items():
+        for argument, value in vars(given).items():
             if value is None and argument in self.needs:
                 raise failure(argument, f"be given to {self}", None)
             if value is not None and argument not in self.takes:
                 raise ValueError(f"`{argument}` is not accepted by {self}.")
-        if reference is not None:
-            check_vector("reference", reference, rows.d)
-        if score is not None and not callable(score):
-            raise failure("score", "be a function of a direction", type(score).__name__)
-        if generator is not None:
-            check_generator(generator)
-        if row_weights is None:
-            return passed
-        weights = check_row_weights(row_weights, rows.n)
-        return replace(passed, row_weights=_none_if_equal(weights))
+        if given.reference is not None:
+            check_vector("reference", given.reference, rows.d)
+        if given.score is not None and not callable(given.score):
+            raise failure("score", "be a function of a direction", type(given.score).__name__)
+        if given.generator is not None:
+            check_generator(given.generator)
+        if given.row_weights is None:
+            return given
+        weights = check_row_weights(given.row_weights, rows.n)
+        return replace(given, row_weights=_none_if_equal(weights))
 
 
 def _none_if_equal(weights: Tensor) -> Tensor | None:

@@ -35,11 +35,8 @@ class BadRowLimit:
     rows_besides: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        if self.one_of:
-            check_one_of({name: getattr(self, name) for name in self.one_of})
-        else:
-            both = {"n_bad": self.n_bad, "bad_fraction": self.bad_fraction}
-            check_one_of(both, may_omit=True)
+        names = self.one_of or ("n_bad", "bad_fraction")
+        check_one_of({name: getattr(self, name) for name in names}, may_omit=not self.one_of)
         if self.n_bad is not None:
             check_count("n_bad", self.n_bad)
         if self.bad_fraction is not None:

@@ -1,10 +1,10 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from holdfast._typing import ColumnFunction
 from holdfast.aggregators._aggregator import ROW_WEIGHTS
 from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.geometry import median
@@ -35,9 +35,7 @@ class CoordinateMedian(CoordinateAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _column_function(
-        self, n: int, n_lost: int, row_weights: Tensor | None
-    ) -> Callable[[Tensor], Tensor]:
+    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         if row_weights is not None:
             return lambda chunk: _weighted_median(chunk, row_weights)
         middle = median(n)

@@ -13,8 +13,7 @@ from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 @final
 @dataclass(frozen=True, kw_only=True)
 class CovarianceFilter(BadRowLimit, GramAggregator):
-    r"""The weighted mean whose rows vary least in their worst direction, among the weights that a
-    spectral reweighting goes through (CAF).
+    r"""The weighted mean with the least largest variance along a spectral reweighting (CAF).
 
     Every row starts with :math:`c_i = 1`. While :math:`\sum_i c_i > n - 2f`, take the weighted mean
     :math:`\mu` and the largest variance :math:`\lambda` with its direction v, keep :math:`\mu` if

@@ -1,13 +1,13 @@
 """The two families of rules: on inner products, and on single columns."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast._compile import WIDTH, column_kernel
+from holdfast._typing import ColumnFunction
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
 from holdfast.checks import check_finite_majority
 from holdfast.geometry import Gram, Rows, Solution
@@ -48,21 +48,13 @@ class GramAggregator(Aggregator):
         weights = torch.zeros(rows.n, dtype=torch.float64)
         weights[gram.kept] = solution.weights
         rejected = torch.ones(rows.n, dtype=torch.bool)
-        rejected[gram.kept] = (
-            solution.weights == 0 if solution.rejected is None else solution.rejected
-        )
+        unused = solution.weights == 0
+        rejected[gram.kept] = unused if solution.rejected is None else solution.rejected
         vector = rows.combine(weights, exact=gram.exact)
         if solution.reference_weight != 0.0 and given.reference is not None:
             vector += solution.reference_weight * given.reference.to(vector)
-        return Aggregate(
-            vector,
-            weights,
-            rejected,
-            solution.outcome,
-            solution.gap,
-            solution.steps,
-            solution.reference_weight,
-        )
+        outcome, gap, steps = solution.outcome, solution.gap, solution.steps
+        return Aggregate(vector, weights, rejected, outcome, gap, steps, solution.reference_weight)
 
 
 class CoordinateAggregator(Aggregator):
@@ -76,9 +68,7 @@ class CoordinateAggregator(Aggregator):
     reads_columns = True
 
     @abstractmethod
-    def _column_function(
-        self, n: int, n_lost: int, row_weights: Tensor | None
-    ) -> Callable[[Tensor], Tensor]:
+    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         """A function from a chunk [n, c] to [c]; `n_lost` further rows were not finite."""
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
@@ -95,7 +85,7 @@ class CoordinateAggregator(Aggregator):
         return Aggregate(vector, None, rejected)
 
     def _map(self, rows: Rows, n_lost: int, given: Given) -> tuple[Tensor, bool]:
-        def make() -> Callable[[Tensor], Tensor]:
+        def make() -> ColumnFunction:
             return self._column_function(rows.n, n_lost, given.row_weights)
 
         if given.row_weights is not None:  # a kernel would be compiled for these weights only

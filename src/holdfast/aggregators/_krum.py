@@ -35,10 +35,8 @@ class Krum(BadRowLimit, GramAggregator):
 
 
 def krum_choice(squared_distances: Tensor, n_bad: int) -> int:
-    """The row with the best score; of several, as mutual nearest neighbors are, the most central.
-
-    The most central one has the least sum of squared distances to all rows.
-    """
+    """The row with the best score; among equals, with the least sum of squared distances to all."""
+    # Mutual nearest neighbors have equal scores when one neighbor counts.
     return least(krum_scores(squared_distances, n_bad), squared_distances.sum(1))
 
 

@@ -10,12 +10,8 @@ from holdfast.checks import check_count, check_finite_majority, failure
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Rows
 
-_BITS = {
-    torch.float64: torch.int64,
-    torch.float32: torch.int32,
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-}
+_BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+"""Integers by the bytes of an entry, to compare bit patterns."""
 
 
 @final
@@ -85,7 +81,9 @@ class MajorityVote(Aggregator):
         size = self.group_size
         equal = torch.ones(rows.n // size, size, size, dtype=torch.bool, device=rows.device)
         for _, chunk in rows.chunks(WIDTH):
-            bits = chunk.contiguous().view(_BITS[chunk.dtype]).view(-1, size, chunk.shape[1])
+            bits = (
+                chunk.contiguous().view(_BITS[chunk.element_size()]).view(-1, size, chunk.shape[1])
+            )
             for i in range(size):
                 equal[:, i] &= (bits[:, i : i + 1] == bits).all(2)
         return equal.cpu()

@@ -1,10 +1,10 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from holdfast._typing import ColumnFunction
 from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.geometry import median, order_statistics
@@ -28,13 +28,11 @@ class MeanAroundMedian(BadRowLimit, CoordinateAggregator):
 
     name = "mean-around-median"
 
-    def _column_function(
-        self, n: int, n_lost: int, row_weights: Tensor | None
-    ) -> Callable[[Tensor], Tensor]:
+    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         return mean_around_median(n, n - self.n_bad_left(n, n_lost))
 
 
-def mean_around_median(n: int, n_kept: int) -> Callable[[Tensor], Tensor]:
+def mean_around_median(n: int, n_kept: int) -> ColumnFunction:
     """A function from a chunk [n, c] to the mean of the `n_kept` values nearest to the median."""
     middle_of, farthest_of = median(n), order_statistics(n, (n_kept - 1,))
 

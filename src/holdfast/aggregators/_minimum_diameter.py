@@ -19,8 +19,7 @@ MOST_DISTANCES = 100_000_000
 @final
 @dataclass(frozen=True, kw_only=True)
 class MinimumDiameter(BadRowLimit, GramAggregator):
-    r"""The mean of the :math:`n - f` rows that lie closest together: the subset of least diameter
-    (MDA).
+    r"""The mean of the :math:`n - f` rows with the least diameter (MDA).
 
     f is `n_bad` (or given by `bad_fraction`). A single pair of rows determines a diameter, so
     several subsets may share the least one; the rule takes the one with the smallest sum of squared

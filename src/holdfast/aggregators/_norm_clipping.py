@@ -58,14 +58,12 @@ class NormClipping(BadRowLimit, Wrapper):
         return self.aggregator.n_resisted(n)
 
     def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
-        if self.radius is None:
-            radius = self._adapted_radius(measured)
-        else:
-            radius = self.radius / measured.unit
-        factors = (radius / measured.norms).clamp(max=1.0).nan_to_num(1.0)
+        factors = (self._radius_for(measured) / measured.norms).clamp(max=1.0).nan_to_num(1.0)
         return torch.diag(factors), given.row_weights
 
-    def _adapted_radius(self, measured: Lengths) -> float:
+    def _radius_for(self, measured: Lengths) -> float:
+        if self.radius is not None:
+            return self.radius / measured.unit
         n_bad = self.n_bad_left(measured.n, measured.n_lost)
         n_clipped = 2 * n_bad * (measured.n - n_bad) // measured.n
         return float(measured.norms.sort(descending=True).values[n_clipped])

@@ -1,9 +1,9 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 from torch import Tensor
 
+from holdfast._typing import ColumnFunction
 from holdfast.aggregators._aggregator import ROW_WEIGHTS
 from holdfast.aggregators._families import CoordinateAggregator
 
@@ -33,9 +33,7 @@ class SignMajority(CoordinateAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _column_function(
-        self, n: int, n_lost: int, row_weights: Tensor | None
-    ) -> Callable[[Tensor], Tensor]:
+    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         if row_weights is None:
             return lambda chunk: chunk.sign().sum(0).sign()
         return lambda chunk: _weighted_majority(chunk, row_weights)

@@ -13,8 +13,7 @@ from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 @final
 @dataclass(frozen=True, kw_only=True)
 class SpectralFilter(BadRowLimit, GramAggregator):
-    r"""The mean of the rows after f rounds, each of which drops the row farthest out along the
-    direction of largest variance.
+    r"""The mean after f rounds that drop the row farthest out along the largest variance.
 
     f is `n_bad` (or given by `bad_fraction`). A round centers the remaining rows, finds the top
     eigenvector v of their covariance, scores each row by

@@ -1,10 +1,10 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from holdfast._typing import ColumnFunction
 from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.geometry import order_statistics
@@ -29,9 +29,7 @@ class TrimmedMean(BadRowLimit, CoordinateAggregator):
 
     name = "trimmed-mean"
 
-    def _column_function(
-        self, n: int, n_lost: int, row_weights: Tensor | None
-    ) -> Callable[[Tensor], Tensor]:
+    def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         n_trimmed = self.n_bad_left(n, n_lost)
         select = order_statistics(n, tuple(range(n_trimmed, n - n_trimmed)))
 

@@ -11,8 +11,7 @@ from holdfast.geometry import Gram, Solution
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrustedReference(GramAggregator):
-    r"""The mean of the rows, scaled to the length of a trusted gradient and weighted by their angle
-    to it (FLTrust).
+    r"""The mean of the rows at the length of a trusted gradient, weighted by angle (FLTrust).
 
     With the call's `reference` :math:`g_0` and the trust :math:`t_i = \max(0, \cos(g_i, g_0))`,
     returns :math:`\sum_i t_i \frac{\|g_0\|}{\|g_i\|} g_i / \sum_i t_i`, or zero if no row is

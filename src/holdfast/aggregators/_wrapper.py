@@ -53,10 +53,9 @@ class Wrapper(Aggregator):
 
     @abstractmethod
     def _mix(self, measured: Any, given: Given) -> tuple[Tensor, Tensor | None]:
-        """The matrix [n', n] over the kept rows, and the weights [n'] of the mixtures.
+        """The matrix [n', n] over the kept rows, and the weights [n'] of the mixtures or None.
 
-        `measured` is a `Gram` if the mixing reads inner products, else any `Lengths`. Weights of
-        None mean equal weights.
+        `measured` is a `Gram` if the mixing reads inner products, else any `Lengths`.
         """
 
     def _aggregate(self, rows: Rows, given: Given) -> Aggregate:

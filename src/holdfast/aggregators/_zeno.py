@@ -6,14 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast._typing import Score
-from holdfast.aggregators._aggregator import (
-    SCORE,
-    Aggregate,
-    Aggregator,
-    Given,
-    equal_weights,
-    one_hot,
-)
+from holdfast.aggregators._aggregator import SCORE, Aggregate, Aggregator, Given, equal_weights
 from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.checks import check_nonnegative, failure
 from holdfast.errors import NonFiniteRowsError
@@ -61,13 +54,13 @@ class Zeno(BadRowLimit, Aggregator):
                 f"`rows` must be finite in at least {n_kept} rows (needed by {self}), "
                 f"got {len(finite)}."
             )
-        scores = [self._score(rows, int(i), given.score) for i in finite]
+        scores = [self._score(rows, i, given.score) for i in finite]
         order = torch.tensor(scores, dtype=torch.float64).argsort(descending=True, stable=True)
         weights = equal_weights(finite[order[:n_kept]], rows.n)
         return Aggregate(rows.combine(weights), weights, weights == 0)
 
-    def _score(self, rows: Rows, i: int, score: Score) -> float:
-        row: Tensor = rows.combine(one_hot(i, rows.n))
+    def _score(self, rows: Rows, i: Tensor, score: Score) -> float:
+        row: Tensor = rows.combine(equal_weights(i[None], rows.n))
         returned = score(row)
         try:
             value = float(returned)

@@ -18,7 +18,7 @@ from holdfast.geometry._gram import (
     squared_distances,
 )
 from holdfast.geometry._kernels import full_precision, products_between, working_dtype
-from holdfast.geometry._measure import Measurable, is_trustworthy, measure
+from holdfast.geometry._measure import is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
 from holdfast.geometry._rows import Rows
@@ -33,7 +33,6 @@ __all__ = [
     "DenseRows",
     "Gram",
     "Lengths",
-    "Measurable",
     "MixedRows",
     "Outcome",
     "Rows",

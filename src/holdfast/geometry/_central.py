@@ -5,18 +5,16 @@ from torch import Tensor
 
 from holdfast.geometry._gram import Gram
 
+# Clipping rows to this distance moves a median by less than 1 / FAR of a usual distance.
 FAR = 1e5
-"""Rows farther than this many usual distances count as infinitely far.
-
-Clipping them to that distance moves a median by less than 1 / FAR of a usual distance.
-"""
+"""Rows farther than this many usual distances count as infinitely far."""
 
 _ROUNDING = 1e-12
 """Exactly half of the weight counts as half, whatever the rounding of the sum."""
 
 
 def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum of the nearest half (in weight) of the distances, over the last dimension."""
+    """The weighted sum, over the last dimension, of the nearest half (in weight) of distances."""
     ordered, order = distances.sort(dim=-1)
     sorted_weights = weights[order]
     below = sorted_weights.cumsum(-1) - sorted_weights
@@ -25,20 +23,15 @@ def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:
 
 
 def least(values: Tensor, ties: Tensor) -> int:
-    """The position of the smallest of the values [n]; of equal ones, that of the smallest `ties`.
-
-    Values are equal up to rounding. The second measure `ties` [n] makes the choice between them
-    independent of the order of rows.
-    """
+    """The position of the smallest of the values [n]; among equals, of the smallest `ties` [n]."""
+    # The second measure makes the choice independent of the order of rows.
     tied = values <= values.min() * (1 + _ROUNDING)
     return int(torch.where(tied, ties, torch.inf).argmin())
 
 
 def most_central(distances: Tensor, weights: Tensor | None = None) -> int:
-    """The row with the least sum of distances [n, n] to its nearest majority (by weight).
-
-    Only the nearest majority counts, so that no minority can make one of its rows central.
-    """
+    """The row with the least sum of distances [n, n] to its nearest majority (by weight)."""
+    # Only the nearest majority counts, so that no minority can make one of its rows central.
     if weights is None:
         weights = torch.full_like(distances[0], 1.0 / len(distances))
     ordered, order = distances.sort(dim=1)

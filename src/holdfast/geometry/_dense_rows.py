@@ -140,10 +140,8 @@ class DenseRows(Rows):
         return self.keep(used)._combine(weights[used], exact)
 
     def _reads_all_of(self, used: Tensor) -> bool:
-        """Whether multiplying some rows by zero is cheaper than gathering the others.
-
-        Not on an accelerator, where checking the sum would be one more wait.
-        """
+        """Whether multiplying some rows by zero is cheaper than gathering the others."""
+        # Not on an accelerator, where checking the sum would be one more wait.
         return len(used) == self.n or (2 * len(used) > self.n and self.device.type == "cpu")
 
     def _combine(self, weights: Tensor, exact: bool) -> Tensor:
@@ -165,7 +163,7 @@ class DenseRows(Rows):
         return out
 
     def sweep(self, weights: Tensor, out: Tensor) -> Tensor:
-        """Write the weighted sum z to `out` [d]; return the inner products [n] of the rows with z."""
+        """Write the weighted sum z to `out` [d]; return inner products [n] of the rows with z."""
         weights = weights.to(self.device, self.dtype)
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         with _kernels.full_precision():

@@ -73,23 +73,18 @@ def _limit_gap(gram: Gram, solution: Solution, tolerance: float) -> Solution:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Clipped rows, seen from a central one.
+    """Clipped rows, seen from a central one."""
 
-    products: [n, n] inner products of the clipped rows about row `center`.
-    eta: [n] row weights.
-    factors: [n] ratios of clipped to true distances from the center.
-    """
-
+    # [n, n] inner products of the clipped rows about row `center`, [n] row weights, and [n] ratios
+    # of clipped to true distances from the center.
     products: Tensor
     eta: Tensor
     factors: Tensor
     center: int
 
     def in_rows(self, solution: Solution) -> Solution:
-        """The same point as a combination of the rows themselves.
-
-        A clipped row is a mixture of itself and the center row, which gets the rest of its weight.
-        """
+        """The same point as a combination of the rows themselves."""
+        # A clipped row is a mixture of itself and the center row, which gets the rest.
         weights = solution.weights * self.factors
         weights[self.center] += 1.0 - weights.sum()
         none = torch.zeros(len(weights), dtype=torch.bool)
@@ -102,10 +97,7 @@ class _Problem:
         return distances_from(self.products, weights, least=floor)
 
     def leave_medoid(self, tolerance: float) -> Solution | Tensor:
-        """The medoid if it is optimal, else the weights after the Vardi-Zhang step from it.
-
-        If several rows have the least sum of distances, the solution is their mean.
-        """
+        """The medoid (the mean of several) if optimal, else weights after the Vardi-Zhang step."""
         distances = squared_distances(self.products).sqrt()
         values = distances @ self.eta
         best = values <= values.min() * (1 + ROUNDING)
@@ -117,9 +109,8 @@ class _Problem:
         # The medoid is optimal if the force of the others does not exceed its own weight. The
         # excess is the slope of f along the best direction, so it also bounds the gap.
         excess = force - own_weight if force - own_weight > 10 * EPSILON * force else 0.0
-        relative = relative_gap(
-            excess * distance_bound(distances[medoid], self.eta), distances[medoid], self.eta
-        )
+        gap = excess * distance_bound(distances[medoid], self.eta)
+        relative = relative_gap(gap, distances[medoid], self.eta)
         if relative <= tolerance or excess <= TOO_SHORT * force:
             weights = best * self.eta
             outcome = Outcome.EXACT if relative <= ROUNDING else Outcome.CERTIFIED
@@ -152,17 +143,13 @@ class _Problem:
             weights = self._better(weights, weiszfeld, newton, ROUNDING * value)
         return Solution(weiszfeld, Outcome.OUT_OF_STEPS, max_steps, relative)
 
-    def _better(
-        self, weights: Tensor, weiszfeld: Tensor, newton: Tensor, rounding: float
-    ) -> Tensor:
-        """The longest of halved Newton steps that is no worse than the Weiszfeld step, or that one.
-
-        From a crowd of equal rows the full Newton step overshoots by far, while the Weiszfeld step
-        hardly moves.
-        """
+    def _better(self, start: Tensor, weiszfeld: Tensor, newton: Tensor, rounding: float) -> Tensor:
+        """The longest of halved Newton steps that is no worse than the Weiszfeld step, or it."""
+        # From a crowd of equal rows the full Newton step overshoots by far, while the Weiszfeld
+        # step hardly moves.
         allowed = float(self.eta @ self.distances_from(weiszfeld)) + rounding
         for n_halvings in range(7):
-            trial = weights + 0.5**n_halvings * (newton - weights)
+            trial = start + 0.5**n_halvings * (newton - start)
             if float(self.eta @ self.distances_from(trial)) <= allowed:
                 return trial
         return weiszfeld
@@ -171,11 +158,8 @@ class _Problem:
         """Weights after a Weiszfeld step and after a Newton step, and the certified gap."""
         image = self.products @ weights
         # Inner products of the unit vectors u_i from the point to the rows.
-        cosines = (
-            (self.products - image[:, None] - image[None, :] + weights @ image)
-            / distances[:, None]
-            / distances
-        )
+        seen = self.products - image[:, None] - image[None, :] + weights @ image
+        cosines = seen / distances[:, None] / distances
         attraction = self.eta / distances
         total = attraction.sum()
         weiszfeld = attraction / total
@@ -196,11 +180,9 @@ class _Problem:
         root = math.sqrt(1 + growth)
         # A squared slope below rounding counts as rounding.
         slope = math.sqrt(max(float(self.eta @ residual), EPSILON))
-        gap = min(
-            # f (1 - 1 / s), without cancellation for small growth.
-            float(self.eta @ distances) * growth / (root * (1 + root)),
-            slope * distance_bound(distances, self.eta),
-        )
+        # The dual bound is f (1 - 1 / s), without cancellation for small growth.
+        dual = float(self.eta @ distances) * growth / (root * (1 + root))
+        gap = min(dual, slope * distance_bound(distances, self.eta))
         # y + h = sum_i w_i x_i + sum_i along_i (x_i - y) / d_i, as weights of the rows.
         moves = along / distances
         newton = weights * (1 - moves.sum()) + moves
@@ -208,13 +190,9 @@ class _Problem:
 
 
 def distance_bound(distances: Tensor, eta: Tensor) -> float:
-    r"""An upper bound on the distance to the geometric median from a point.
-
-    The point is at these distances [n] from the rows. If a share :math:`\alpha > 1/2` of the weight
-    lies within :math:`\rho`, then moving the point by t gains at most :math:`2\rho - t` for each
-    row inside and at most t for each row outside: so
-    :math:`t \le 2 \alpha \rho / (2 \alpha - 1)`.
-    """
+    """An upper bound on the distance of the geometric median from a point at these distances."""
+    # If a share a > 1/2 of the weight lies within r, then moving the point by t gains at most
+    # 2 r - t for each row inside and at most t for each row outside: so t <= 2 a r / (2 a - 1).
     ordered, order = distances.sort()
     shares = eta[order].cumsum(0) / eta.sum()
     bounds = 2 * shares * ordered / (2 * shares - 1)

@@ -14,10 +14,7 @@ SAME = 1e-13
 
 
 def distances_from(products: Tensor, weights: Tensor, *, least: float = 0.0) -> Tensor:
-    """[n] distances of points with these inner products from their combination with `weights`.
-
-    Squared distances are clamped to at least `least`.
-    """
+    """[n] distances of points from their combination with `weights`, with squares of >= `least`."""
     image = products @ weights
     return (products.diagonal() - 2 * image + weights @ image).clamp(min=least).sqrt()
 
@@ -90,10 +87,9 @@ class Gram:
         return self.products - to_point[:, None] - to_point[None, :] + to_point[point]
 
     def with_far_rows_clipped(self, center: int, radius: float) -> tuple[Tensor, Tensor]:
-        """[n, n] inner products about row `center` with rows clipped to `radius`, and the factors.
+        """[n, n] inner products about row `center`, with farther rows moved in to `radius`.
 
-        A row farther than `radius` from the center moves toward it, to that distance. The factors
-        [n] are the ratios of the new distances to the old ones.
+        Also returns the ratios [n] of the new distances to the old ones.
         """
         factors = (radius / self.distances[center]).clamp(max=1.0)
         products = self.about(center)[: self.n, : self.n]
@@ -108,13 +104,9 @@ class Gram:
         # the origin: a clipped row is a mixture of itself and zero.
         change[: len(matrix), -1] = 1.0 - matrix.sum(1)
         change[len(matrix) :, self.n :] = torch.eye(n_others, dtype=torch.float64)
-        uncentered = self.uncentered
-        return replace(
-            self,
-            products=change @ self.products @ change.T,
-            uncentered=None if uncentered is None else change @ uncentered @ change.T,
-            kept=torch.arange(len(matrix)),
-        )
+        uncentered = None if self.uncentered is None else change @ self.uncentered @ change.T
+        products, kept = change @ self.products @ change.T, torch.arange(len(matrix))
+        return replace(self, products=products, uncentered=uncentered, kept=kept)
 
 
 class Lengths(Protocol):

@@ -32,10 +32,8 @@ def wide_device(device: torch.device) -> torch.device:
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """Form products in true float32, whatever `torch.set_float32_matmul_precision` is set to.
-
-    TF32 would cost four digits.
-    """
+    """Form products in true float32, whatever `torch.set_float32_matmul_precision` is set to."""
+    # TF32 would cost four digits.
     chosen = torch.get_float32_matmul_precision()
     if chosen == "highest":
         yield
@@ -81,12 +79,9 @@ def weighted_sum(matrix: Tensor, weights: Tensor, out: Tensor) -> None:
 def map_chunks(
     chunks: Iterable[tuple[int, Tensor]], function: Callable[[Tensor], Tensor], out: Tensor
 ) -> tuple[Tensor, bool]:
-    """Write `function` of each chunk [n, c] to its columns of `out` [d]; return `out` and a flag.
-
-    The flag is whether the sum of all entries is finite. Any non-finite entry makes the sum
-    non-finite, and the sum costs a fraction of an order statistic. There is one transfer to the
-    host.
-    """
+    """Write `function` of each chunk to its columns of `out`; also, whether the sum is finite."""
+    # Any non-finite entry makes the sum over all entries non-finite. The sum costs a fraction of an
+    # order statistic, and one transfer to the host.
     dtype = working_dtype(out.dtype)
     checksum = torch.zeros((), dtype=dtype, device=out.device)
     for start, chunk in chunks:

@@ -14,15 +14,13 @@ from holdfast.geometry._gram import Gram, squared_distances
 CLOSE = 1e-3
 """Squared distances below this share of the squared norms have lost digits in float32."""
 
+# Float32 angles to larger rows are too coarse for what these add to an objective.
 OUTSIZED = 1e8
-"""Limit of a squared norm, in multiples of the median one.
+"""Limit of a squared norm, in multiples of the median one."""
 
-Beyond it, float32 angles are too coarse for what such a row adds to an objective.
-"""
-
+# Larger rows overflow float64 once squared.
 IN_RANGE = 2.0**450
-"""Rows larger than this multiple of a usual row overflow float64 once squared; they count as
-infinite."""
+"""Rows larger than this multiple of a usual row count as infinite."""
 
 FAST_PRECISION = 1e-8
 """Relative error of an objective from float32 tiles; measured errors are at most about 1e-9."""
@@ -71,18 +69,15 @@ def measure(
 def is_trustworthy(gram: Gram, d: int, dtype: torch.dtype) -> bool:
     """Whether inner products of rows [n, d] about the origin have lost no digits that matter."""
     squares = gram.products.diagonal()[:-1]
-    is_finite = bool(torch.isfinite(gram.products).all())
-    if not is_finite or not norms_in_safe_range(squares, d, dtype):
+    if not (bool(torch.isfinite(gram.products).all()) and norms_in_safe_range(squares, d, dtype)):
         return False
     distances = squared_distances(gram.products[:-1, :-1]) + torch.diag(squares)
     return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
 
 
 def norms_in_safe_range(squares: Tensor, d: int, dtype: torch.dtype) -> bool:
-    """Whether squared norms [n] of rows of d entries are finite, none too small and none outsized.
-
-    Below the lower limit, squares of entries may have underflowed.
-    """
+    """Whether squared norms [n] of rows of d entries are finite, not too small, not outsized."""
+    # Below the lower limit, squares of entries may have underflowed.
     smallest_normal = torch.finfo(_kernels.working_dtype(dtype)).tiny
     smallest, largest = 1e6 * smallest_normal * d, OUTSIZED * squares.median()
     return bool((torch.isfinite(squares) & (squares > smallest) & (squares <= largest)).all())

@@ -13,12 +13,11 @@ from holdfast.geometry._rows import Rows
 
 @final
 class MixedRows(Rows):
-    """The rows `matrix @ rows`, with `matrix` [n', n] computed from the `measured` rows.
+    """The rows `matrix @ rows`, with `matrix` [n', n] over the finite rows.
 
     Their Gram matrix follows from that of `rows`, and a combination of mixed rows is a combination
     of rows: a rule in Gram space on top of any number of mixtures still reads the data twice.
-    `measured` is the Gram matrix or the lengths of `rows`; non-finite rows have no part in the
-    mixtures.
+    `measured` is the Gram matrix or the lengths of `rows`.
     """
 
     def __init__(self, rows: Rows, matrix: Tensor, measured: Lengths) -> None:

@@ -57,10 +57,7 @@ def order_statistics(n: int, ranks: tuple[int, ...]) -> Callable[[Sequence[Tenso
 
 
 def median(n: int) -> Callable[[Sequence[Tensor]], Tensor]:
-    """A function from n tensors of one shape to their elementwise median.
-
-    For an even n it is the mean of the two middle values.
-    """
+    """A function from n tensors of one shape to their median (the mean of two middle values)."""
     select = order_statistics(n, ((n - 1) // 2, n // 2) if n % 2 == 0 else (n // 2,))
 
     def middle(values: Sequence[Tensor]) -> Tensor:

@@ -45,10 +45,7 @@ class Parts:
             yield at, piece.to(_kernels.working_dtype(self.dtype))
 
     def pieces(self, n_entries: int | None) -> Iterator[tuple[slice, Tensor]]:
-        """Matrices [n, c] of the kept rows and their columns, of about `n_entries` entries each.
-
-        None: as large as the tensors are.
-        """
+        """Places and matrices [n, c] of the kept rows, of about `n_entries` each (None: whole)."""
         for at, matrix in self._placed(n_entries):
             yield at, matrix if self._kept is None else matrix[self._kept]
 
@@ -102,10 +99,7 @@ class Parts:
         return out
 
     def tile_norms(self, tiling: Tiling, relative_to: Tensor | None = None) -> Tensor:
-        """[n, n_tiles] norms over each tile.
-
-        With `relative_to` [n], of rows divided by it, in its dtype.
-        """
+        """[n, n_tiles] norms over each tile; of rows divided by `relative_to` [n], in its dtype."""
         norm = torch.linalg.vector_norm
         dtype = _kernels.working_dtype(self.dtype) if relative_to is None else relative_to.dtype
         device = self.device if relative_to is None else relative_to.device

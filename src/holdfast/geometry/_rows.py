@@ -29,9 +29,8 @@ class StreamableRows(Protocol):
 class Rows(ABC):
     """n vectors of d coordinates, accessed through a few operations.
 
-    A rule never needs the [n, d] matrix itself. Rules in Gram space use `gram` and `combine`, which
-    all rows offer. Rules that read columns or single rows need more; rows that do not offer it
-    raise an error that says so.
+    Rules in Gram space use `gram` and `combine`, which all rows offer. Rules that read columns or
+    single rows need more; rows that do not offer it raise an error.
     """
 
     n: int
@@ -48,8 +47,7 @@ class Rows(ABC):
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         """Inner products among the finite rows, the `references` (vectors [d]) and the origin.
 
-        `row_weights` [n] define the majority in whose middle the base point is chosen, if one is
-        needed.
+        If a base point is needed, it is in the middle of the majority by `row_weights` [n].
         """
 
     def lengths(self) -> Lengths:
@@ -60,8 +58,7 @@ class Rows(ABC):
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
         """The vector [d] that is the sum of `weights[i]` times row i.
 
-        Rows of weight zero have no part in it, whatever they hold. `exact` forms the sum in
-        float64, for weights and entries of extreme size.
+        Rows of weight zero have no part in it, whatever they hold. `exact` sums in float64.
         """
 
     def columns(self, block: Tensor) -> "Rows":
@@ -77,18 +74,12 @@ class Rows(ABC):
         raise self._unreadable_by("column")
 
     def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
-        """The vector [d] of `function` (chunk [n, c] -> [c]) over all columns, and a flag.
-
-        The flag is whether the sum of all entries is finite: no NaN, infinity or overflow.
-        """
+        """The vector [d] of `function` (chunk [n, c] -> [c]), and whether all rows are finite."""
         raise self._unreadable_by("column")
 
     @property
     def streamable(self) -> StreamableRows | None:
-        """Rows in memory with the same differences as these, if there are any.
-
-        They serve everything that does not depend on the origin.
-        """
+        """Rows in memory with the same differences as these, if there are any."""
         return None
 
     @property
@@ -97,10 +88,7 @@ class Rows(ABC):
         return (self.d,)
 
     def tile_norms(self, tiling: Tiling, *, careful: bool = False) -> Tensor:
-        """[n, n_tiles] norms of the rows over each tile.
-
-        `careful` norms are float64 and neither overflow nor underflow.
-        """
+        """[n, n_tiles] norms over each tile; `careful` ones neither overflow nor underflow."""
         raise self._unreadable_by("column")
 
     def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:

@@ -10,21 +10,17 @@ from holdfast.geometry._measure import CLOSE, FAST_PRECISION, norms_in_safe_rang
 from holdfast.geometry._rows import StreamableRows
 from holdfast.geometry._solution import Outcome, Solution
 
+# `python -m benchmarks crossover`: the costs meet at 50 to 70 rows.
 FEW_ROWS = 64
-"""For fewer rows the Gram matrix is cheaper than the sweeps.
-
-`python -m benchmarks crossover`: the costs meet at 50 to 70 rows.
-"""
+"""For fewer rows the Gram matrix is cheaper than the sweeps."""
 
 ROWS_PER_SWEEP = 15
 """A Gram matrix of n rows costs about n / 15 sweeps on a CPU (the same benchmark)."""
 
 
 def pays_to_stream(rows: StreamableRows) -> bool:
-    """Whether `streaming_geometric_median` is likely to be faster than the Gram matrix.
-
-    Not on an accelerator: there a Gram matrix is cheap, and each sweep would wait for the host.
-    """
+    """Whether `streaming_geometric_median` is likely to be faster than the Gram matrix."""
+    # On an accelerator a Gram matrix is cheap, and each sweep would wait for the host.
     return rows.n >= FEW_ROWS and rows.device.type == "cpu" and rows.has_working_dtype
 
 

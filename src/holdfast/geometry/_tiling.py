@@ -13,19 +13,12 @@ from holdfast.checks import check_count
 
 @dataclass(frozen=True)
 class Piece:
-    """Adjacent tiles of equal width.
+    """Adjacent tiles of equal width."""
 
-    Attributes:
-        start: their first column.
-        first: the number of the first tile.
-        n_tiles: the number of tiles.
-        width: columns of each tile.
-    """
-
-    start: int
-    first: int
+    start: int  # the first column
+    first: int  # the number of the first tile
     n_tiles: int
-    width: int
+    width: int  # columns of each tile
 
     @property
     def stop(self) -> int:

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._selector import TileSelector
@@ -26,9 +26,7 @@ class Cyclic(TileSelector):
     name = "cyclic"
     reaches_every_column = False
 
-    def select(
-        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
-    ) -> Block:
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         start = step * k % (-(-tiling.n_tiles // k) * k)
         tiles = torch.arange(start, min(start + k, tiling.n_tiles))

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._selector import Selector
@@ -26,8 +26,6 @@ class Everything(Selector):
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
         return Tiling(sections, None)
 
-    def select(
-        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
-    ) -> Block:
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
         ones = torch.ones(tiling.n_tiles, dtype=torch.float64)
         return Block(tiling, torch.arange(tiling.n_tiles), ones)

@@ -1,8 +1,7 @@
 from dataclasses import dataclass
 from typing import final
 
-import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._sampling import draw, inclusion_probabilities
@@ -12,8 +11,7 @@ from holdfast.selectors._selector import TileSelector
 @final
 @dataclass(frozen=True, kw_only=True)
 class NormSampling(TileSelector):
-    r"""Tiles drawn with probability proportional to their squared norm over all rows (active norm
-    sampling).
+    r"""Tiles drawn in proportion to their squared norm over all rows (active norm sampling).
 
     Draws exactly k tiles, tile j with probability :math:`\pi_j = \min(1, c\, s_j)`, where
     :math:`s_j = \sum_i \|a_{ij}\|^2` and c is such that the :math:`\pi_j` add up to k. With m tiles
@@ -23,11 +21,8 @@ class NormSampling(TileSelector):
 
     In :math:`s_j` a row longer than the median row counts as if it had the median length. Without
     this cap one row of 1e20 drives every other probability to zero, and a second bad row can hide
-    in the other columns. `capped=False` is the paper's text.
-
-    Args:
-        fraction, count, tile: see :class:`TileSelector`.
-        capped: whether long rows are capped in the scores.
+    in the other columns. `capped=False` is the paper's text. See :class:`TileSelector` for the
+    other arguments.
 
     Reference: the paper's Algorithm 2 and Lemma 1. Deviations: the cap; and a design of fixed size
     with exactly the stated inclusion probabilities, which k draws without replacement do not have.
@@ -45,9 +40,7 @@ class NormSampling(TileSelector):
     name = "norm-sampling"
     reaches_every_column = True
 
-    def select(
-        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
-    ) -> Block:
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
         probabilities = inclusion_probabilities(scores, self.n_chosen(tiling.n_tiles))
         tiles = draw(probabilities, generator)
         return Block(tiling, tiles, probabilities[tiles])

@@ -4,8 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.checks import check_count, check_flag, check_fraction, check_one_of, failure
 from holdfast.geometry import Block, Tiling
@@ -43,9 +42,7 @@ class Selector(ABC):
         """The tiles to choose from, for rows whose parameters have these sizes."""
 
     @abstractmethod
-    def select(
-        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
-    ) -> Block:
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
         """Choose the block.
 
         Args:

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._selector import TileSelector
@@ -14,11 +14,8 @@ class TopNorm(TileSelector):
     r"""The k tiles of largest norm over all rows: the Gauss-Southwell rule.
 
     Deterministic, so an attacker can predict which columns are not chosen. Of equal norms it takes
-    the first.
-
-    Args:
-        fraction, count, tile: see :class:`TileSelector`.
-        capped: whether a row longer than the median row counts as that one.
+    the first. With `capped`, a row longer than the median row counts as that one. See
+    :class:`TileSelector` for the other arguments.
 
     Reference: Nutini et al., *Coordinate Descent Converges Faster with the Gauss-Southwell Rule
     Than Random Selection* (ICML 2015), equation 3, over rows.
@@ -35,9 +32,7 @@ class TopNorm(TileSelector):
     name = "top-norm"
     reaches_every_column = False
 
-    def select(
-        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
-    ) -> Block:
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         tiles = scores.sort(descending=True, stable=True).indices[:k].sort().values
         return Block(tiling, tiles, torch.ones(k, dtype=torch.float64))

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._selector import TileSelector
@@ -28,9 +28,7 @@ class Uniform(TileSelector):
     name = "uniform"
     reaches_every_column = True
 
-    def select(
-        self, tiling: Tiling, scores: Tensor, *, step: int, generator: torch.Generator
-    ) -> Block:
+    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         tiles = torch.randperm(tiling.n_tiles, generator=generator)[:k].sort().values
         return Block(tiling, tiles, torch.full((k,), k / tiling.n_tiles, dtype=torch.float64))

@@ -18,17 +18,16 @@ from holdfast.checks import (
 @final
 @dataclass(frozen=True, kw_only=True)
 class Adversaries:
-    """Who is bad: a share or a number of the rows, or of the samples.
+    """Which rows or samples are bad: a share or a number of them.
 
-    A share of n is rounded to the nearest whole number, halves up: 0.4 of 32 (12.8) is 13, 0.29 of 50 (14.5) is 15. What is within
-    1e-9 of a half counts as one, because a product such as 0.29 * 50 falls just short of it in floating point.
+    A share of n is rounded to the nearest integer, halves up: 0.4 of 32 (12.8) is 13, 0.29 of 50
+    (14.5) is 15.
 
     Args:
         bad_fraction: the share, in [0, 1].
-        n_bad: the number, instead.
-        redrawn: whether identities are drawn anew at every step (the paper's dynamic attackers) or stay as first drawn.
-
-    Reference: the paper's experiments, where a share of the rows is redrawn at each step.
+        n_bad: the number, instead of the share.
+        redrawn: whether identities are drawn again at every step, as in the paper's experiments, or
+            stay as first drawn.
 
     Example:
         >>> adversaries = Adversaries(bad_fraction=0.4)
@@ -46,31 +45,32 @@ class Adversaries:
         check_one_of({"bad_fraction": self.bad_fraction, "n_bad": self.n_bad})
         if self.n_bad is not None:
             check_count("n_bad", self.n_bad)
-        if self.bad_fraction is not None:
-            is_number = isinstance(self.bad_fraction, (int, float)) and not isinstance(
-                self.bad_fraction, bool
-            )
-            if not is_number or not 0 <= self.bad_fraction <= 1:
-                raise failure("bad_fraction", "be in [0, 1]", self.bad_fraction)
+        elif (
+            isinstance(self.bad_fraction, bool)
+            or not isinstance(self.bad_fraction, (int, float))
+            or not 0 <= self.bad_fraction <= 1
+        ):
+            raise failure("bad_fraction", "be in [0, 1]", self.bad_fraction)
         check_flag("redrawn", self.redrawn)
 
     def count(self, n: int) -> int:
-        """How many of n are bad."""
+        """Number of bad ones among n."""
         check_count("n", n, at_least=1)
         if self.n_bad is None:
             assert self.bad_fraction is not None
+            # A product such as 0.29 * 50 is slightly below the half that it stands for.
             return math.floor(self.bad_fraction * n + 0.5 + 1e-9)
         if self.n_bad > n:
             raise failure("n_bad", f"be at most {n}, the number there is", self.n_bad)
         return self.n_bad
 
     def draw(self, n: int, *, generator: torch.Generator, previous: Tensor | None = None) -> Tensor:
-        """Bool [n] on the CPU, True where bad: every choice of that many is as likely as any other.
+        """Bool [n] on the CPU, True where bad; all subsets of this size are equally likely.
 
         Args:
-            n: how many rows or samples there are.
+            n: number of rows or samples.
             generator: source of random numbers.
-            previous: what was drawn at the step before; where identities are fixed, it is returned again.
+            previous: the mask of the previous step, returned again if identities are fixed.
         """
         n_bad = self.count(n)
         if previous is not None and not self.redrawn:
@@ -82,16 +82,17 @@ class Adversaries:
 
 
 def rows_to_samples(mask: Tensor, n_samples: int) -> Tensor:
-    """Bool [n_samples], True for the samples of bad rows, when row i of n holds samples i * b to (i + 1) * b, b = n_samples / n.
+    """Bool [n_samples], True for the samples of bad rows, for rows of consecutive samples.
+
+    Row i of n holds the samples i * b to (i + 1) * b - 1, where b = n_samples / n.
 
     Example:
         >>> rows_to_samples(torch.tensor([False, True]), 6)
         tensor([False, False, False,  True,  True,  True])
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 1 or len(mask) == 0:
-        got = (
-            f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        )
+        is_tensor = isinstance(mask, Tensor)
+        got = f"{mask.dtype} {list(mask.shape)}" if is_tensor else type(mask).__name__
         raise failure("mask", "be a bool tensor [n], one entry per row", got)
     check_count("n_samples", n_samples, at_least=1)
     if n_samples % len(mask):

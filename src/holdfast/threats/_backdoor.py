@@ -3,30 +3,27 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.checks import check_count, check_nonnegative, failure
-from holdfast.threats._corruption import Corruption, check_images, check_labels
+from holdfast.threats._corruption import Batch, Corruption, check_images, check_labels
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Backdoor(Corruption):
-    """A trigger in the corner, and the label that the attacker wants it to stand for.
+    """A trigger in the corner of the image, and the label of the attacker's choice.
 
-    Bad samples get a square of `size` by `size` pixels of `value` in the lower right corner, in all channels, and the label `target`. A model that learns from them works
-    as usual until it meets the trigger.
+    Bad samples get a square of `size` by `size` pixels of brightness `value` in the lower right
+    corner, in all channels, and the label `target`. The trained model works as usual until it sees
+    the trigger.
 
-    Args:
-        target: the class that the trigger shall stand for.
-        size: the side of the square in pixels.
-        value: its brightness on image scale.
-
-    Reference: Gu et al., *BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply Chain* (arXiv:1708.06733), the pattern
-    backdoor on MNIST.
+    Reference: Gu et al., *BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply
+    Chain* (arXiv:1708.06733), the pattern backdoor on MNIST.
 
     Example:
-        >>> images, labels = Backdoor(size=1)(torch.zeros(2, 1, 2, 2), torch.tensor([3, 5]), torch.tensor([False, True]))
+        >>> images, labels = torch.zeros(2, 1, 2, 2), torch.tensor([3, 5])
+        >>> images, labels = Backdoor(size=1)(images, labels, torch.tensor([False, True]))
         >>> images[1, 0], labels
         (tensor([[0., 0.],
                 [0., 1.]]), tensor([3, 0]))
@@ -37,7 +34,7 @@ class Backdoor(Corruption):
     value: float = 1.0
 
     name = "backdoor"
-    aim = "The success rate: how often images with the trigger are taken for the target class."
+    aim = "The success rate: how often images with the trigger are predicted as the target class."
 
     def __post_init__(self) -> None:
         check_count("target", self.target)
@@ -48,11 +45,8 @@ class Backdoor(Corruption):
         """A copy of the images [N, C, H, W] with the trigger on each."""
         check_images(images)
         if min(images.shape[2:]) < self.size:
-            raise failure(
-                "images",
-                f"have at least {self.size} by {self.size} pixels (needed by {self!r})",
-                tuple(images.shape),
-            )
+            needed = f"have at least {self.size} by {self.size} pixels (needed by {self!r})"
+            raise failure("images", needed, tuple(images.shape))
         stamped = images.detach().clone()
         stamped[:, :, -self.size :, -self.size :] = self.value
         return stamped
@@ -60,10 +54,10 @@ class Backdoor(Corruption):
     def success_rate(
         self, predict: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor
     ) -> float:
-        """The share of images of other classes that are taken for the target class once they bear the trigger.
+        """Share of images of other classes predicted as the target class once they are stamped.
 
         Args:
-            predict: from images [N, C, H, W], on image scale, to classes [N] or to a score of each class [N, classes].
+            predict: from images [N, C, H, W] on image scale to classes [N] or scores [N, classes].
             images: [N, C, H, W] floating, on image scale.
             labels: [N] int64.
         """
@@ -76,7 +70,5 @@ class Backdoor(Corruption):
         classes = predicted.argmax(1) if predicted.ndim == 2 else predicted
         return float((classes == self.target).double().mean())
 
-    def _corrupt(
-        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def _corrupt(self, images: Tensor, labels: Tensor, generator: Generator | None) -> Batch:
         return self.stamp(images), torch.full_like(labels, self.target)

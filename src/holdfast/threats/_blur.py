@@ -3,12 +3,12 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn.functional import conv2d, pad
 
 from holdfast.checks import check_positive
 from holdfast.geometry import working_dtype
-from holdfast.threats._corruption import Corruption
+from holdfast.threats._corruption import Batch, Corruption
 
 
 @final
@@ -16,14 +16,12 @@ from holdfast.threats._corruption import Corruption
 class Blur(Corruption):
     r"""Images out of focus: each channel smoothed by a Gaussian.
 
-    Convolution with :math:`\exp(-(a^2 + b^2) / 2\sigma^2)`, normalised, one axis after the other; beyond the edges the image is mirrored (without
-    repeating the edge). The kernel ends at :math:`3\sigma`, or where the image is too small to be mirrored that far. The default of 5 pixels leaves of an image
-    of 28 by 28 one soft spot.
+    Convolution with the normalized kernel :math:`\exp(-(a^2 + b^2) / 2\sigma^2)`, one axis after
+    the other, where :math:`\sigma` is `sigma` pixels. At the edges the image is mirrored (without
+    repeating the edge). The kernel ends at :math:`3\sigma`, or where the image is too small to be
+    mirrored that far. The default of 5 turns an image of 28 by 28 pixels into one soft spot.
 
-    Args:
-        sigma: the Gaussian's deviation in pixels.
-
-    Reference: the paper's experiments, feature corruption by Gaussian blur, whose width it does not state.
+    Reference: feature corruption by blur in the paper's experiments, which do not state its width.
 
     Example:
         >>> images = torch.zeros(1, 1, 9, 9)
@@ -41,9 +39,7 @@ class Blur(Corruption):
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
 
-    def _corrupt(
-        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def _corrupt(self, images: Tensor, labels: Tensor, generator: Generator | None) -> Batch:
         smooth = images.to(working_dtype(images.dtype))
         for _ in range(2):
             smooth = self._along_last(smooth).transpose(2, 3)
@@ -55,8 +51,7 @@ class Blur(Corruption):
         radius = min(math.ceil(3 * self.sigma), width - 1)
         places = torch.arange(-radius, radius + 1, dtype=images.dtype, device=images.device)
         kernel = (-0.5 * (places / self.sigma).square()).exp()
+        kernel = (kernel / kernel.sum()).view(1, 1, 1, -1)
         lines = images.reshape(n * channels, 1, height, width)
         mirrored = pad(lines, (radius, radius, 0, 0), mode="reflect")
-        return conv2d(mirrored, (kernel / kernel.sum()).view(1, 1, 1, -1)).view(
-            n, channels, height, width
-        )
+        return conv2d(mirrored, kernel).view(n, channels, height, width)

@@ -1,12 +1,11 @@
 from dataclasses import dataclass
 from typing import final
 
-import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.checks import check_positive
-from holdfast.threats._attack_context import standard_normal
-from holdfast.threats._corruption import Corruption
+from holdfast.threats._attack import standard_normal
+from holdfast.threats._corruption import Batch, Corruption
 
 
 @final
@@ -14,14 +13,15 @@ from holdfast.threats._corruption import Corruption
 class GaussianNoise(Corruption):
     r"""Images with Gaussian noise on every entry.
 
-    :math:`x + \sigma \epsilon`, where :math:`\sigma` is `deviation`. The result is *not* clamped to [0, 1]: with the default it is noise of variance 100, in
-    which nothing of the image is left to see.
+    :math:`x + \sigma \epsilon`, where :math:`\sigma` is `deviation`. The result is *not* clamped to
+    [0, 1]: the default is noise of variance 100, which hides the image completely.
 
-    Reference: the paper's experiments, additive feature corruption N(0, 100), which is a deviation of 10.
+    Reference: the additive feature corruption N(0, 100) of the paper's experiments.
 
     Example:
-        >>> images, labels, mask = torch.zeros(2, 1, 4, 4), torch.tensor([3, 5]), torch.tensor([False, True])
-        >>> noisy, _ = GaussianNoise()(images, labels, mask, generator=torch.Generator().manual_seed(0))
+        >>> images, labels = torch.zeros(2, 1, 4, 4), torch.tensor([3, 5])
+        >>> mask, generator = torch.tensor([False, True]), torch.Generator().manual_seed(0)
+        >>> noisy, _ = GaussianNoise()(images, labels, mask, generator=generator)
         >>> noisy.abs().amax((1, 2, 3)) > 1
         tensor([False,  True])
     """
@@ -35,8 +35,6 @@ class GaussianNoise(Corruption):
     def __post_init__(self) -> None:
         check_positive("deviation", self.deviation)
 
-    def _corrupt(
-        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def _corrupt(self, images: Tensor, labels: Tensor, generator: Generator | None) -> Batch:
         noise = standard_normal(tuple(images.shape), generator, images)
         return (images + self.deviation * noise).to(images.dtype), labels

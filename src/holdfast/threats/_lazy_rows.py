@@ -4,17 +4,17 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.threats._attack import Attack, check_state
-from holdfast.threats._attack_context import AttackContext, State
+from holdfast.threats._attack import Attack, AttackContext, State
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class LazyRows(Attack):
-    r"""The gradient of the step before, sent again.
+    r"""The gradient of the previous step, sent again.
 
-    Row i sends :math:`g_i^{(t-1)}`, and zero at the first step. The state is the rows [n, d] of the step before. Such rows look honest, and no
-    rule can tell them; with a bad share :math:`\psi` only :math:`1 - \psi` of the mean is fresh.
+    Row i sends :math:`g_i^{(t-1)}`, and zero at the first step. The state is the rows [n, d] of the
+    previous step. Such rows look honest to every rule; with a bad share :math:`\psi`, only
+    :math:`1 - \psi` of the mean is fresh.
 
     Example:
         >>> attack, mask = LazyRows(), torch.tensor([False, True])
@@ -25,11 +25,11 @@ class LazyRows(Attack):
     """
 
     name = "lazy-rows"
-    aim = "The share of the direction that comes from this step's batch."
+    aim = "The share of the direction that comes from the current batch."
     takes_state = True
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
-        check_state(context.state, tuple(context.rows.shape))
+        context.check_state(*context.rows.shape)
         if context.state is None:
             return torch.zeros_like(context.own)
         return context.state.to(context.rows.device)[context.mask]

@@ -5,27 +5,24 @@ from typing import final
 from torch import Tensor
 
 from holdfast.checks import check_nonnegative
-from holdfast.threats._attack import Attack
-from holdfast.threats._attack_context import AttackContext
+from holdfast.threats._attack import Attack, AttackContext
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class LittleIsEnough(Attack):
-    r"""A little to one side of the honest mean, in every column.
+    r"""A small shift from the honest mean, in every column.
 
-    All bad rows send :math:`\mu - z \sigma`, where :math:`\mu_j` and :math:`\sigma_j` are mean and standard deviation (over n - 1) of the
-    honest rows in column j. Without a `z`, with n rows, m of them bad, the largest that should pass unseen is taken:
-    :math:`z = \Phi^{-1}\left(\frac{n - m - s}{n - m}\right)`, :math:`s = \lfloor n/2 + 1 \rfloor - m`, where :math:`\Phi` is the standard
-    normal distribution function.
+    All bad rows send :math:`\mu - z \sigma`, where :math:`\mu_j` and :math:`\sigma_j` are mean and
+    standard deviation (over n - 1) of the honest rows in column j. By default, with m of n rows
+    bad, z is the largest that should pass unnoticed:
+    :math:`z = \Phi^{-1}\left(\frac{n - m - s}{n - m}\right)`,
+    :math:`s = \lfloor n/2 + 1 \rfloor - m`, where :math:`\Phi` is the standard normal distribution
+    function. It is negative where very few rows are bad (-0.43 for one of four). If bad rows have a
+    majority, s = 1. If there is one honest row, bad rows equal it.
 
-    Where bad rows have a majority, s would be below 1 and is taken as 1. A single honest row has no spread; bad rows then equal it.
-
-    Args:
-        z: how many deviations; None for the formula, which is below zero where very few rows are bad (-0.43 for one of four).
-
-    Reference: Baruch et al., *A Little Is Enough: Circumventing Defenses for Distributed Learning* (NeurIPS 2019), the attack that
-    prevents convergence.
+    Reference: Baruch et al., *A Little Is Enough: Circumventing Defenses for Distributed Learning*
+    (NeurIPS 2019), the attack that prevents convergence.
 
     Example:
         >>> rows = torch.tensor([[1.0], [2.0], [3.0], [50.0]])
@@ -38,7 +35,7 @@ class LittleIsEnough(Attack):
     z: float | None = None
 
     name = "little-is-enough"
-    aim = "The bias of the direction, which accumulates over steps; robust rules are moved as well."
+    aim = "The bias of the direction, which adds up over steps, also with robust rules."
     looks_at_honest = True
 
     def __post_init__(self) -> None:
@@ -46,7 +43,7 @@ class LittleIsEnough(Attack):
             check_nonnegative("z", self.z)
 
     def deviations(self, n: int, n_bad: int) -> float:
-        """The z that is used when `n_bad` of n rows are bad."""
+        """The z in use when `n_bad` of n rows are bad."""
         if self.z is not None:
             return self.z
         n_honest, n_supporters = n - n_bad, max(1, n // 2 + 1 - n_bad)

@@ -4,9 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.threats._attack import Attack, check_state
-from holdfast.threats._attack_context import AttackContext, State
-from holdfast.threats._perturbation import of_length_one
+from holdfast.threats._attack import Attack, AttackContext, State, of_length_one
 
 
 @final
@@ -14,19 +12,23 @@ from holdfast.threats._perturbation import of_length_one
 class Mimic(Attack):
     r"""Copies of one honest row, always from the same side.
 
-    All bad rows send :math:`g_{i^*}`, :math:`i^* = \arg\max_i z \cdot g_i` over the honest rows (of equals, the first), where z is the
-    direction in which honest rows differ most. It is learned over the steps by Oja's rule. With
-    :math:`u_t = \sum_i (g_i - \mu) \langle g_i - \mu, s_t \rangle` over the honest rows of step t, the state is the vector
+    All bad rows send :math:`g_{i^*}`, :math:`i^* = \arg\max_i z \cdot g_i` over the honest rows
+    (the first of equals), where z is the direction in which honest rows differ most. It is learned
+    over the steps by Oja's rule. With
+    :math:`u_t = \sum_i (g_i - \mu) \langle g_i - \mu, s_t \rangle` over the honest rows of step t,
+    the state is the vector
 
     .. math:: s_{t+1} = s_t + u_t / \|u_t\|, \qquad z_t = s_t / \|s_t\|,
 
-    and :math:`s_0` is the longest of the first deviations :math:`g_i - \mu`, of length 1. As the state grows by one at a step, a new step counts
-    1 / (t + 1). No rule can tell a copy from the original. It matters where rows differ by nature (each worker with data of its
-    own): one of them then counts for many.
+    and :math:`s_0` is the longest of the first deviations :math:`g_i - \mu`, scaled to length 1.
+    The state grows by about one per step, so a new step counts 1 / (t + 1). No rule can tell a copy
+    from the original. This matters where rows differ by nature (each worker has its own data): one
+    of them then counts for many.
 
-    Reference: Karimireddy et al., *Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing* (ICLR 2022), the mimic attack
-    and its appendix. Deviations: :math:`u_t` is taken at length 1, so that the size of the gradients does not matter; z starts from the rows, not at random; and
-    it goes on learning after a warm-up.
+    Reference: Karimireddy et al., *Byzantine-Robust Learning on Heterogeneous Datasets via
+    Bucketing* (ICLR 2022), the mimic attack and its appendix. Deviations: :math:`u_t` is scaled to
+    length 1, so that the size of the gradients does not matter; z starts from the rows instead of
+    at random; learning does not stop after a warm-up.
 
     Example:
         >>> rows = torch.tensor([[0.0, 5.0], [1.0, 0.0], [0.0, -1.0], [9.0, 9.0]])
@@ -35,24 +37,24 @@ class Mimic(Attack):
     """
 
     name = "mimic"
-    aim = "The weight of one honest row in the direction where honest rows differ; robust rules are moved as well."
+    aim = "The weight of one honest row where honest rows differ, also with robust rules."
     looks_at_honest = True
     takes_state = True
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
         deviations = context.honest - context.mean
-        chosen = int((deviations @ _memory(context, deviations)).argmax())
+        chosen = int((deviations @ _state(context, deviations)).argmax())
         return context.rows[~context.mask][chosen]
 
     def _learn(self, context: AttackContext) -> State:
         deviations = context.honest - context.mean
-        memory = _memory(context, deviations)
-        return memory + of_length_one(deviations.T @ (deviations @ of_length_one(memory)))
+        state = _state(context, deviations)
+        return state + of_length_one(deviations.T @ (deviations @ of_length_one(state)))
 
 
-def _memory(context: AttackContext, deviations: Tensor) -> Tensor:
-    """[d] what the attackers remember; at first, the longest deviation."""
-    check_state(context.state, (context.d,))
+def _state(context: AttackContext, deviations: Tensor) -> Tensor:
+    """[d] the state; at the first step, the longest deviation."""
+    context.check_state(context.d)
     if context.state is not None:
         return context.state.to(deviations)
     return of_length_one(deviations[int(torch.linalg.vector_norm(deviations, dim=1).argmax())])

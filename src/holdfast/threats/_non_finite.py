@@ -5,20 +5,16 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import failure
-from holdfast.threats._attack import Attack
-from holdfast.threats._attack_context import AttackContext
+from holdfast.threats._attack import Attack, AttackContext
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class NonFinite(Attack):
-    """NaN or infinity in every entry, as after an overflow.
+    """NaN or infinity in every entry ("nan", "inf" or "-inf"), as after an overflow.
 
-    The plain mean becomes NaN or infinite at once. Rules of this library, the mean among them, leave such rows out, as long as no more
-    than half of the rows are not finite.
-
-    Args:
-        value: "nan", "inf" or "-inf".
+    A plain mean becomes NaN or infinite at once. All rules of this library, including the mean,
+    leave such rows out as long as at most half of the rows are not finite.
 
     Example:
         >>> NonFinite(value="-inf")(torch.tensor([[1.0], [2.0]]), torch.tensor([False, True]))

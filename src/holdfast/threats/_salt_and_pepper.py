@@ -2,11 +2,11 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from holdfast.checks import check_fraction
-from holdfast.threats._attack_context import uniform
-from holdfast.threats._corruption import Corruption
+from holdfast.threats._attack import uniform
+from holdfast.threats._corruption import Batch, Corruption
 
 
 @final
@@ -14,14 +14,15 @@ from holdfast.threats._corruption import Corruption
 class SaltAndPepper(Corruption):
     """Images with many of their pixels black or white.
 
-    Each pixel is hit with probability `fraction`, independently, and becomes black (0) or white (1) with equal chance, in all its channels
-    together.
+    Each pixel is hit with probability `fraction`, independently, and becomes black (0) or white (1)
+    with equal probability, in all channels together.
 
-    Reference: the paper's experiments, impulse feature corruption: salt and pepper on 90 % of the pixels.
+    Reference: the impulse feature corruption of the paper's experiments, on 90 % of the pixels.
 
     Example:
         >>> images, labels = torch.full((1, 3, 50, 50), 0.5), torch.tensor([3])
-        >>> spoiled, _ = SaltAndPepper()(images, labels, torch.tensor([True]), generator=torch.Generator().manual_seed(0))
+        >>> mask, generator = torch.tensor([True]), torch.Generator().manual_seed(0)
+        >>> spoiled, _ = SaltAndPepper()(images, labels, mask, generator=generator)
         >>> spoiled.unique().tolist(), round(float((spoiled != 0.5).float().mean()), 1)
         ([0.0, 0.5, 1.0], 0.9)
     """
@@ -35,11 +36,8 @@ class SaltAndPepper(Corruption):
     def __post_init__(self) -> None:
         check_fraction("fraction", self.fraction)
 
-    def _corrupt(
-        self, images: Tensor, labels: Tensor, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
+    def _corrupt(self, images: Tensor, labels: Tensor, generator: Generator | None) -> Batch:
         n, _, height, width = images.shape
         drawn = uniform((n, 1, height, width), generator, images)
-        black, white = drawn < self.fraction / 2, drawn < self.fraction
-        impulse = torch.where(black, 0.0, 1.0).to(images.dtype)
-        return torch.where(white, impulse, images), labels
+        impulse = torch.where(drawn < self.fraction / 2, 0.0, 1.0).to(images.dtype)
+        return torch.where(drawn < self.fraction, impulse, images), labels

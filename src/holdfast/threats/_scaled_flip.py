@@ -1,21 +1,25 @@
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
-from holdfast.checks import check_positive
-from holdfast.threats._attack import Attack
-from holdfast.threats._attack_context import AttackContext
+from holdfast.checks import check_nonnegative
+from holdfast.threats._attack import Attack, AttackContext
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ScaledFlip(Attack):
-    r"""Their own gradient, reversed and enlarged.
+    r"""The own gradient, reversed and scaled.
 
-    :math:`-c\, g_i`, where c is `factor`. The mean turns against the honest one once the bad share is above 1 / (1 + c).
+    Sends :math:`-c\, g_i`, where c is `factor`. With a bad share :math:`\psi`, the mean is about
+    :math:`1 - (1 + c)\psi` times the honest mean, so it is reversed for :math:`\psi > 1 / (1 + c)`.
+    A factor of 1 is the *sign flip*: reversed rows are as long as honest ones, so rules that look
+    at norms cannot see them. A factor of 0 sends *zero rows*, as a worker that did not compute.
 
-    Reference: the paper's experiments, "scaled bit flip": -100 times the gradient.
+    Reference: the "scaled bit flip" of the paper's experiments, -100 times the gradient. Factor 1:
+    the sign-flipping attack of Li et al., *RSA* (AAAI 2019), experiments.
 
     Example:
         >>> ScaledFlip()(torch.tensor([[1.0], [2.0]]), torch.tensor([False, True]))
@@ -26,10 +30,12 @@ class ScaledFlip(Attack):
     factor: float = 100.0
 
     name = "scaled-flip"
-    aim = "The sign of the mean along the honest mean: training by the mean climbs, and diverges."
+    aim = "Length and sign of the mean: it shrinks (factors 0 and 1) or points uphill (above 1)."
 
     def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
+        check_nonnegative("factor", self.factor)
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
+        if self.factor == 0:  # a product would turn infinite entries into NaN
+            return torch.zeros_like(context.own)
         return context.own.to(context.dtype).mul_(-self.factor)

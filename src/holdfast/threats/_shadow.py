@@ -5,25 +5,27 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import check_fraction
-from holdfast.threats._attack import Attack, check_state
-from holdfast.threats._attack_context import AttackContext
+from holdfast.threats._attack import Attack, AttackContext
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Shadow(Attack):
-    r"""The honest mean on the columns that a block by norm will look at, and a lie just below its threshold elsewhere.
+    r"""The honest mean on the columns of a block by norm, a lie below its threshold elsewhere.
 
-    With b bad rows, honest rows :math:`h_i` of mean :math:`\mu`, :math:`s_j = \sum_i h_{ij}^2`, and :math:`\tau` the k-th largest of
-    :math:`s_j + b \mu_j^2`, all bad rows hold :math:`\mu_j` where :math:`s_j + b \mu_j^2 \ge \tau`, and elsewhere
+    With b bad rows, honest rows :math:`h_i` of mean :math:`\mu`, :math:`s_j = \sum_i h_{ij}^2`, and
+    :math:`\tau` the k-th largest of :math:`s_j + b \mu_j^2`, all bad rows hold :math:`\mu_j` where
+    :math:`s_j + b \mu_j^2 \ge \tau`, and elsewhere
 
     .. math:: -\operatorname{sign}(\mu_j) \sqrt{\max(0,\; 0.95\, \tau - s_j) / b}.
 
-    Args:
-        fraction: the share of columns in the block that it expects, in (0, 1]; k is this share of d, rounded, at least 1.
+    The `state`, if given, is a vector [d] that the step will add to every row (its memory divided
+    by the learning rate); the bad rows are then such that they shadow the rows *with* it.
+    :meth:`learn` returns None: pass the memory as the state if the attackers know it.
 
-    The `state`, if one is given, is a vector [d] that the step will add to every row (its memory divided by the learning rate): the bad rows are then
-    such that they shadow the rows *with* it. :meth:`learn` has nothing to add; whoever knows the memory passes it.
+    Args:
+        fraction: the expected share of columns in the block, in (0, 1]; k is this share of d,
+            rounded, at least 1.
 
     Reference: none; made against blocks chosen by norm, see `docs/results/bgmd_under_attack.md`.
 
@@ -36,7 +38,7 @@ class Shadow(Attack):
     fraction: float = 0.1
 
     name = "shadow"
-    aim = "The part of the direction outside the heaviest columns: blocks by norm with a mean memory lose test accuracy, and so does the mean."
+    aim = "The direction outside the heaviest columns, and through it test accuracy."
     looks_at_honest = True
     takes_state = True
 
@@ -44,7 +46,7 @@ class Shadow(Attack):
         check_fraction("fraction", self.fraction)
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
-        check_state(context.state, (context.d,))
+        context.check_state(context.d)
         added = 0.0 if context.state is None else context.state.to(context.honest) / context.unit
         rows, k = context.honest + added, max(1, round(self.fraction * context.d))
         mean, scores = rows.mean(0), rows.square().sum(0)

@@ -119,7 +119,7 @@ def test_an_ending_that_is_none_is_named(run: Path) -> None:
 
 def test_a_torn_entry_at_the_end_is_made_again(run: Path) -> None:
     whole = timeless(run)
-    (run / "checkpoint.safetensors").unlink()
+    (run / "checkpoint.pt").unlink()
     path = run / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     assert invoke("resume", str(run)).exit_code == 0
@@ -161,14 +161,14 @@ def test_a_record_shorter_than_its_checkpoint_says_is_refused(run: Path) -> None
     ],
 )
 def test_a_checkpoint_that_is_none_is_named(run: Path, content: bytes) -> None:
-    (run / "checkpoint.safetensors").write_bytes(content)
-    assert_left_alone(run, "checkpoint.safetensors")
+    (run / "checkpoint.pt").write_bytes(content)
+    assert_left_alone(run, "checkpoint.pt")
 
 
 def test_the_first_half_of_a_checkpoint_is_named(run: Path) -> None:
-    path = run / "checkpoint.safetensors"
+    path = run / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert_left_alone(run, "checkpoint.safetensors")
+    assert_left_alone(run, "checkpoint.pt")
 
 
 def test_the_checkpoint_of_another_run_is_named(run: Path, tmp_path: Path) -> None:
@@ -178,10 +178,8 @@ def test_the_checkpoint_of_another_run_is_named(run: Path, tmp_path: Path) -> No
         ).exit_code
         == 0
     )
-    (run / "checkpoint.safetensors").write_bytes(
-        (tmp_path / "other/checkpoint.safetensors").read_bytes()
-    )
-    assert_left_alone(run, "checkpoint.safetensors")
+    (run / "checkpoint.pt").write_bytes((tmp_path / "other/checkpoint.pt").read_bytes())
+    assert_left_alone(run, "checkpoint.pt")
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(run: Path) -> None:

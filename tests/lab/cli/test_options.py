@@ -1,16 +1,26 @@
-"""What options mean, seen in the record."""
+"""What options mean, seen in configurations and records."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.lab.cli._list import LISTINGS, Kind
-from holdfast.lab.config import rule_names, threat_names
-from tests.lab.cli.commands import SMALL, assert_refused, invoke, timeless
+from holdfast.lab.cli import _list
+from holdfast.lab.cli._config import config_of
+from holdfast.lab.cli._list import Kind, listings, names_of
+from holdfast.lab.cli._options import OPTIONS, SPELLING
+from holdfast.lab.config import Config, rule_names, threat_names
+from holdfast.lab.training import run
+from tests.lab.cli.commands import SMALL, case, environment, invoke, timeless
 
 QUICK = ["train", *SMALL, "--quiet", "--folder", "run"]
+DEFAULTS = {name: option.default for name, option in OPTIONS.items()}
+TINY = {"model": "logistic-regression", "rows": 9, "batch": 2, "steps": 2}
 
 
 def assert_trains(*arguments: str) -> dict[str, Any]:
@@ -21,13 +31,19 @@ def assert_trains(*arguments: str) -> dict[str, Any]:
     return config
 
 
+def trained(**given: object) -> list[Mapping[str, Any]]:
+    """The record of a run with these options, trained in this process."""
+    folder = Path("trained", str(abs(hash(frozenset(given.items())))))
+    run(config_of(DEFAULTS | TINY | given, default_steps=2), folder)
+    return timeless(folder)
+
+
 RULES = {
     "bucketing": "bucketing(bucket_size=2) | geometric-median",
     "bulyan": "bulyan(n_bad=1)",
     "centered-clipping": "centered-clipping(radius=1.0)",
     "clipping": "clipping(n_bad=2) | mean",
     "krum": "krum(n_bad=2)",
-    "majority-vote": "majority-vote(group_size=3)",
     "mean-around-median": "mean-around-median(n_bad=2)",
     "minimum-diameter": "minimum-diameter(n_bad=2)",
     "mixing": "mixing(n_bad=2) | geometric-median",
@@ -39,100 +55,80 @@ RULES = {
     "trimmed-mean": "trimmed-mean(n_bad=2)",
     "zeno": "zeno(n_bad=2)",
 }
-"""Rules that must be told something, with sensible arguments; the others stand for themselves."""
+"""Rules that need arguments, with sensible ones."""
 
 
-@pytest.mark.parametrize("name", rule_names())
-def test_every_rule_and_preset_trains(name: str) -> None:
-    trusted = ["--trusted", "20"] if name in ("zeno", "trusted-reference") else []
-    rows = ["--rows", "9"]
-    result = invoke(*QUICK, "--steps", "2", *rows, "--rule", RULES.get(name, name), *trusted)
-    if name == "majority-vote":  # needs redundant rows, which those of a training are not
-        assert_refused(result, "must")
-    else:
-        assert result.exit_code == 0, result.output
-        assert len(timeless(Path("run"))) == 3
+def test_every_rule_and_preset_trains() -> None:
+    assert set(names_of(Kind.RULES)) == set(rule_names())
+    for name in names_of(Kind.RULES):
+        with case(name):
+            if name == "majority-vote":  # needs redundant rows, which those of a training are not
+                with pytest.raises(ValueError, match="must"):
+                    trained(rule="majority-vote(group_size=3)")
+            else:
+                trusted = 20 if name in ("zeno", "trusted-reference") else 0
+                assert len(trained(rule=RULES.get(name, name), trusted=trusted)) == 3
 
 
-@pytest.mark.parametrize("name", threat_names())
-def test_every_attack_and_corruption_trains(name: str) -> None:
-    assert_trains("--steps", "2", "--attack", name, "--corrupt", "0.25")
-    _first, last, end = timeless(Path("run"))
-    assert end == {"end": "finished", "step": 2}
-    assert ("attack_success" in last) == (name in ("backdoor", "target-label"))
+def test_every_attack_and_corruption_trains() -> None:
+    assert set(names_of(Kind.ATTACKS)) == set(threat_names())
+    for name in [*names_of(Kind.ATTACKS), "wrong-labels(labels=3)"]:
+        with case(name):
+            _first, last, end = trained(attack=name, corrupt=0.25)
+            assert end == {"end": "finished", "step": 2}
+            measured = name in ("backdoor", "wrong-labels(labels=3)")
+            assert ("attack_success" in last) == measured
 
 
-def test_every_name_that_is_listed_can_be_used() -> None:
-    assert {name for name, _, _ in LISTINGS[Kind.RULES]()} == set(rule_names())
-    assert {name for name, _, _ in LISTINGS[Kind.ATTACKS]()} == set(threat_names())
+def test_every_other_name_trains() -> None:
+    needs: dict[Kind, dict[str, object]] = {
+        Kind.SELECTORS: {"memory": "none"},
+        Kind.MEMORIES: {"selector": "uniform(count=50)"},
+        Kind.PARTITIONS: {"rows": 8},
+    }
+    options = {
+        Kind.SELECTORS: "selector",
+        Kind.MEMORIES: "memory",
+        Kind.PARTITIONS: "partition",
+        Kind.SCHEDULES: "schedule",
+        Kind.OPTIMIZERS: "optimizer",
+        Kind.MODELS: "model",
+    }
+    for kind, option in options.items():
+        for name, arguments, _ in listings()[kind]:
+            if name in ("resnet-18", "lenet"):
+                continue  # minutes, on a small machine
+            text = f"{name}(fraction=0.5)" if kind == Kind.SELECTORS and arguments else name
+            with case(kind, name):
+                assert trained(**needs.get(kind, {}), **{option: text})
 
 
-@pytest.mark.parametrize(
-    "option", ["--selector", "--memory", "--partition", "--schedule", "--optimizer", "--model"]
-)
-def test_every_other_name_trains(option: str) -> None:
-    kind = {"--memory": "memories"}.get(option, f"{option.removeprefix('--')}s")
-    needs = {"--selector": "(fraction=0.5)"}
-    rules = {"--selector": ["--memory", "none"], "--memory": ["--selector", "uniform(count=50)"]}
-    for name, arguments, _ in LISTINGS[Kind(kind)]():
-        if name in ("resnet-18", "lenet"):
-            continue  # minutes, on a small machine
-        text = f"{name}{needs.get(option, '') if arguments else ''}"
-        result = invoke(
-            "train", *SMALL, "--quiet", "--steps", "1", *rules.get(option, []), option, text
-        )
-        assert result.exit_code == 0, result.output
+def test_every_field_of_a_configuration_has_an_option() -> None:
+    assert {one.name for one in fields(Config)} <= {one.field for one in OPTIONS.values()}
+    assert SPELLING["n_rows"] == "--rows"
+    assert SPELLING["n_steps"] == "--steps"
+    assert SPELLING["threat"] == "--attack"
 
 
-@pytest.mark.parametrize(("epochs", "n_steps"), [("0.5", 4), ("1", 8), ("0.1", 1), ("0.0001", 1)])
-def test_epochs_are_passes_over_the_data_rounded_up(epochs: str, n_steps: int) -> None:
-    assert (
-        assert_trains("--epochs", epochs, "--batch", "100")["n_steps"] == n_steps
-    )  # 6000 samples, 800 a step
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"), [("bit-flip", "scaled-flip"), ("additive", "additive-noise")]
-)
-def test_the_papers_names_of_attacks_are_understood(theirs: str, ours: str) -> None:
-    assert (
-        assert_trains("--steps", "1", "--attack", theirs, "--corrupt", "0.25")["threat"]["attack"][
-            "name"
-        ]
-        == ours
-    )
-
-
-def test_corruptions_of_labels_know_the_number_of_classes() -> None:
-    threat = assert_trains("--steps", "1", "--attack", "label-flip", "--corrupt", "0.25")["threat"]
-    assert threat["corruption"] == {"name": "label-flip", "n_classes": 10}
-    assert threat["attack"] is None
+@pytest.mark.parametrize(("epochs", "n_steps"), [(0.5, 4), (1.0, 8), (0.1, 1), (0.0001, 1)])
+def test_epochs_are_passes_over_the_data_rounded_up(epochs: float, n_steps: int) -> None:
+    given = DEFAULTS | {"epochs": epochs, "rows": 8, "batch": 100}  # 800 of 6000 samples per step
+    assert config_of(given, default_steps=1).n_steps == n_steps
 
 
 def test_fixed_and_whole_rows_reach_the_run() -> None:
-    threat = assert_trains(
-        "--steps",
-        "3",
-        "--rows-every",
-        "1",
-        "--attack",
-        "blur",
-        "--corrupt",
-        "0.25",
-        "--fixed",
-        "--whole-rows",
-    )["threat"]
+    bad = ["--attack", "blur", "--corrupt", "0.25", "--fixed", "--whole-rows"]
+    threat = assert_trains("--steps", "3", "--rows-every", "1", *bad)["threat"]
     assert (threat["adversaries"]["redrawn"], threat["whole_rows"]) == (False, True)
-    bad = [entry["bad"] for entry in timeless(Path("run"))[:-1]]
-    assert bad[0] == bad[1] == bad[2]
-    assert len(bad[0]) == 2
+    found = [entry["bad"] for entry in timeless(Path("run"))[:-1]]
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 2
 
 
 def test_options_win_over_the_optimizers_text() -> None:
-    assert (
-        assert_trains("--steps", "1", "--optimizer", "adam(lr=5)", "--lr", "0.1")["optimizer"]["lr"]
-        == 0.1
-    )
+    given = DEFAULTS | {"optimizer": "adam(lr=5)", "lr": 0.1, "weight_decay": 0.01}
+    optimizer = config_of(given, default_steps=1).optimizer
+    assert (optimizer.name, optimizer.lr, optimizer.weight_decay) == ("adam", 0.1, 0.01)
 
 
 @pytest.mark.parametrize(
@@ -140,115 +136,159 @@ def test_options_win_over_the_optimizers_text() -> None:
     [("sgd", "parameter"), ("sgd(momentum=0.9)", "gradient"), ("adam", "gradient")],
 )
 def test_memories_have_the_units_that_suit_the_optimizer(optimizer: str, units: str) -> None:
-    assert (
-        assert_trains("--steps", "1", "--rule", "bgmd", "--optimizer", optimizer)["memory"]["units"]
-        == units
-    )
+    config = config_of(DEFAULTS | {"optimizer": optimizer}, default_steps=1)
+    assert getattr(config.memory, "units", None) == units
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--rows", "1"],
-        ["--batch", "1"],
-        ["--rows", "1000", "--batch", "1", "--rule", "mean"],
-        ["--seed", "99999999999999999999999999"],
-        ["--partition", "shards(n_shards=7)", "--rows", "7"],
-        ["--partition", "dirichlet(alpha=1e-9)"],
-        ["--partition", "dirichlet", "--worker-momentum", "0.9"],
-        ["--trusted", "5999"],
-        ["--corrupt", "0"],
-        ["--attack", "bit-flip", "--corrupt", "0"],
-        ["--attack", "non-finite", "--corrupt", "0.4", "--rule", "mean"],
-        ["--rule", " bgmd( fraction = 0.2 ) "],
-        ["--tensorboard"],
-    ],
-    ids=str,
-)
-def test_what_is_odd_and_right_trains(arguments: list[str]) -> None:
-    assert_trains("--steps", "1", *arguments)
+def test_what_is_odd_and_right_trains() -> None:
+    for given in (
+        {"rows": 1},
+        {"batch": 1},
+        {"rows": 1000, "batch": 1, "rule": "mean"},
+        {"seed": 99999999999999999999999999},
+        {"partition": "shards(n_shards=7)", "rows": 7},
+        {"partition": "dirichlet(alpha=1e-9)"},
+        {"partition": "dirichlet", "worker_momentum": 0.9},
+        {"trusted": 5999},
+        {"corrupt": 0.0},
+        {"attack": "scaled-flip", "corrupt": 0.0},
+        {"attack": "non-finite", "corrupt": 0.4, "rule": "mean"},
+        {"rule": " bgmd( fraction = 0.2 ) "},
+    ):
+        with case(given):
+            assert trained(steps=1, **given)
+
+
+def test_tensorboard_files_are_written() -> None:
+    assert_trains("--steps", "1", "--tensorboard")
+    assert list(Path("run/tensorboard").iterdir())
 
 
 def test_the_same_command_again_shows_the_run_that_ended() -> None:
-    first = invoke(*QUICK, "--steps", "2")
+    first = invoke(*QUICK, "--steps", "1")
+    assert "after 1 step," in first.output
     before = Path("run/metrics.jsonl").read_bytes()
-    second = invoke(*QUICK, "--steps", "2")
-    assert second.output == first.output
+    assert invoke(*QUICK, "--steps", "1").output == first.output
     assert Path("run/metrics.jsonl").read_bytes() == before
 
 
 def test_another_run_is_not_written_over() -> None:
     assert_trains("--steps", "2")
     before = Path("run/run.json").read_bytes()
-    result = invoke(*QUICK, "--steps", "2", "--seed", "1")
-    assert result.exit_code == 2
-    assert "holds another" in result.stderr
-    assert Path("run/run.json").read_bytes() == before
+    for seed in ("1", "2"):
+        result = invoke(*QUICK, "--steps", "2", "--seed", seed)
+        assert result.exit_code == 2
+        assert "holds another" in result.stderr
+        assert Path("run/run.json").read_bytes() == before
+        Path("run/metrics.jsonl").write_bytes(b"")  # the same for a run that has not ended
 
 
-def test_every_seed_gets_a_folder_of_its_own_by_default(tmp_path: Path) -> None:
+def test_every_seed_gets_a_folder_of_its_own_by_default() -> None:
     for seed in ("0", "1"):
         assert invoke("train", *SMALL, "-q", "--steps", "1", "--seed", seed).exit_code == 0
-    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    names = sorted(path.name for path in Path("runs").iterdir())
     assert [name.rsplit("-", 1)[0] for name in names] == [
         f"fashion-mnist-slice-logistic-regression-bgmd-seed-{i}" for i in (0, 1)
     ]
 
 
-def test_one_step_is_not_steps() -> None:
-    assert "after 1 step," in invoke(*QUICK, "--steps", "1").output
+COMMANDS = ("train", "resume", "attack", "reproduce", "report", "list", "data list", "data fetch")
 
 
-def test_help_of_every_command_says_what_its_options_are() -> None:
-    for command in (
-        ["train"],
-        ["resume"],
-        ["attack"],
-        ["list"],
-        ["data"],
-        ["data", "list"],
-        ["data", "fetch"],
-    ):
-        shown = invoke(*command, "--help", env={"COLUMNS": "160"})
-        assert shown.exit_code == 0
-        assert f"Usage: holdfast {' '.join(command)}" in shown.output
-        assert invoke(*command, "-h", env={"COLUMNS": "160"}).output == shown.output
+def test_help_of_every_command_shows_its_usage() -> None:
+    for command in (*COMMANDS, "data"):
+        with case(command):
+            words = command.split()
+            shown = invoke(*words, "--help", env={"COLUMNS": "160"})
+            assert shown.exit_code == 0
+            assert f"Usage: holdfast {command}" in shown.output
+            assert invoke(*words, "-h", env={"COLUMNS": "160"}).output == shown.output
+
+
+def test_help_versions_and_cached_names_load_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
+    """A real start, in which all commands are asked for their help one after the other."""
+    listings()  # fills the cache
+    script = f"""
+import sys
+from typer.testing import CliRunner
+from holdfast.lab.cli._app import app
+asked = [["--help"], ["--version"], ["list"], *([*c.split(), "--help"] for c in {COMMANDS!r})]
+for arguments in asked:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+import holdfast, holdfast.lab
+assert "bgmd" in dir(holdfast) and "run" in dir(holdfast.lab)
+print(sorted({{"torch", "matplotlib", "jinja2"}} & sys.modules.keys()))
+assert holdfast.bgmd and holdfast.lab.Config
+print(sorted({{"torch"}} & sys.modules.keys()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n['torch']\n", "")
+
+
+def test_a_damaged_or_old_cache_of_names_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = listings()
+    path = Path("cache/holdfast/names.json")
+    whole = json.loads(path.read_text())
+    for content in ("", "[]", "{", "null", json.dumps({**whole, "names": {"rules": [["a"]]}})):
+        with case(content):
+            path.write_text(content)
+            assert listings() == wanted
+            assert json.loads(path.read_text()) == whole
+    path.write_text(json.dumps({"source": "0.0.1", "names": {kind: [] for kind in Kind}}))
+    assert listings() == wanted
+    monkeypatch.setattr(_list, "_source_state", lambda: "another edit")
+    path.write_text(path.read_text().replace("mlp", "plm"))
+    assert listings() == wanted
+
+
+def test_a_cache_that_cannot_be_written_is_no_error() -> None:
+    Path("cache").write_text("a file")
+    assert "bgmd" in names_of(Kind.RULES)
 
 
 def test_no_listing_shows_markup_of_the_documentation() -> None:
     assert ":math:" not in invoke("list").output
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_a_listing_has_all_names_as_text_and_as_json(kind: Kind) -> None:
-    plain = invoke("list", kind.value).output
-    found = json.loads(invoke("list", kind.value, "--json").output)
-    assert list(found) == [kind.value]
-    assert all(
-        set(entry) == {"name", "arguments", "what"} and entry["what"] for entry in found[kind.value]
-    )
-    assert all(entry["name"] in plain for entry in found[kind.value])
-
-
-def test_all_listings_come_by_default() -> None:
+def test_a_listing_has_all_names_as_text_and_as_json() -> None:
+    for kind in Kind:
+        with case(kind):
+            plain = invoke("list", kind.value).output
+            found = json.loads(invoke("list", kind.value, "--json").output)
+            assert list(found) == [kind.value]
+            entries = found[kind.value]
+            assert all(set(entry) == {"name", "arguments", "what"} for entry in entries)
+            assert all(entry["what"] and entry["name"] in plain for entry in entries)
     assert list(json.loads(invoke("list", "--json").output)) == [kind.value for kind in Kind]
 
 
-COMPLETIONS = [
-    ("holdfast train --rule bg", {"bgmd", "bgmd-paper", "bgmd-published"}),
-    ("holdfast train --attack bit", {"bit-flip", "bit-flips"}),
-    ("holdfast attack bit", {"bit-flip", "bit-flips"}),
-    ("holdfast attack --rule kr", {"krum"}),
-    ("holdfast train --data cif", {"cifar-10"}),
-    ("holdfast data fetch mn", {"mnist"}),
-    ("holdfast train --worker", {"--worker-momentum"}),
-    ("holdfast res", {"resume"}),
-    ("holdfast list sel", {"selectors"}),
-]
+def test_the_shell_completes_names() -> None:
+    for line, offered in (
+        ("holdfast train --rule bg", {"bgmd", "bgmd-paper", "bgmd-published"}),
+        ("holdfast train --attack non", {"non-finite"}),
+        ("holdfast attack non", {"non-finite"}),
+        ("holdfast attack --rule kr", {"krum"}),
+        ("holdfast train --data cif", {"cifar-10"}),
+        ("holdfast data fetch mn", {"mnist"}),
+        ("holdfast reproduce table2", {"table2"}),
+        ("holdfast train --worker", {"--worker-momentum"}),
+        ("holdfast res", {"resume"}),
+        ("holdfast list sel", {"selectors"}),
+    ):
+        with case(line):
+            words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+            shown = invoke(env={"_HOLDFAST_COMPLETE": "complete_bash", **words})
+            assert set(shown.output.split()) == offered
 
 
-@pytest.mark.parametrize(("line", "offered"), COMPLETIONS)
-def test_the_shell_completes_names(line: str, offered: set[str]) -> None:
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
-    shown = invoke(env={"_HOLDFAST_COMPLETE": "complete_bash", **words})
-    assert set(shown.output.split()) == offered
+def test_completion_scripts_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    shown = invoke("--show-completion", "bash")
+    assert "_HOLDFAST_COMPLETE=complete_bash" in shown.output

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from rich.console import Console
-
 from holdfast.lab.cli._interrupts import interrupts
 from holdfast.lab.cli.screens import SweepBoard
+from rich.console import Console
+
 from holdfast.lab.config import config_to_json, run_name
 from holdfast.lab.paper import recipes
 from holdfast.lab.records import (
@@ -151,7 +151,7 @@ def test_failures_are_collected(tmp_path: Path) -> None:
     first, second = [path for path in sorted((tmp_path / "runs").iterdir()) if is_record(path)][:2]
     (first / "metrics.jsonl").write_text("{}\n")
     (second / "metrics.jsonl").write_text("")  # one that was stopped
-    (second / "checkpoint.safetensors").unlink()
+    (second / "checkpoint.pt").unlink()
     result = invoke("reproduce", *SIX_RUNS, "--jobs", "1")
     assert result.exit_code == 1
     assert f"Failed: {first.name}: `folder` must hold a whole record" in result.stderr

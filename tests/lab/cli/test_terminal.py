@@ -12,7 +12,7 @@ import pytest
 from holdfast.lab.records import load_checkpoint, read_record
 from tests.lab.cli.commands import SMALL, Terminal, invoke, n_entries, terminal
 
-TRAIN = ["train", *SMALL, "--attack", "bit-flip", "--corrupt", "0.25"]
+TRAIN = ["train", *SMALL, "--attack", "scaled-flip", "--corrupt", "0.25"]
 SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-7][0-9;]*m")
 
@@ -134,7 +134,7 @@ def test_ctrl_c_twice_gives_the_terminal_back(tmp_path: Path) -> None:
     assert "Stopped." in shown.text
     assert shown.raw.rfind(b"\x1b[?25l") < shown.raw.rfind(b"\x1b[?25h")
     assert 2 <= read_record(folder).n_steps < 300
-    assert load_checkpoint(folder / "checkpoint.safetensors")["step"] >= 1
+    assert load_checkpoint(folder / "checkpoint.pt")["step"] >= 1
     assert "holdfast resume run" in shown.text
 
 

@@ -1,12 +1,11 @@
 """A file is there wholly or not at all."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.lab.records._files import write_atomically
+from tests.lab.processes import die_while_writing, in_process
 
 
 def test_puts_the_new_content_in_place(tmp_path: Path) -> None:
@@ -17,27 +16,25 @@ def test_puts_the_new_content_in_place(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize(
-    "error", [OSError("full"), KeyboardInterrupt(), ValueError("wrong")], ids=repr
-)
 @pytest.mark.parametrize("begins", [False, True])
 @pytest.mark.parametrize("existed", [False, True])
 def test_a_write_that_raises_leaves_the_old_file_and_no_scratch_file(
-    tmp_path: Path, error: BaseException, begins: bool, existed: bool
+    tmp_path: Path, begins: bool, existed: bool
 ) -> None:
     path = tmp_path / "file"
     if existed:
         path.write_text("old")
+    for error in (OSError("full"), KeyboardInterrupt(), ValueError("wrong")):
 
-    def write(new: Path) -> None:
-        if begins:
-            new.write_text("half of i")
-        raise error
+        def write(new: Path, error: BaseException = error) -> None:
+            if begins:
+                new.write_text("half of i")
+            raise error
 
-    with pytest.raises(type(error)):
-        write_atomically(path, write)
-    assert [path.name for path in tmp_path.iterdir()] == (["file"] if existed else [])
-    assert not existed or path.read_text() == "old"
+        with pytest.raises(type(error)):
+            write_atomically(path, write)
+        assert [path.name for path in tmp_path.iterdir()] == (["file"] if existed else [])
+        assert not existed or path.read_text() == "old"
 
 
 def test_a_folder_in_the_way_leaves_no_scratch_file(tmp_path: Path) -> None:
@@ -57,13 +54,5 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
     """A process that is killed while it writes leaves the old content."""
     path = tmp_path / "file"
     path.write_text("old")
-    code = (
-        "import os, pathlib, sys\n"
-        "from holdfast.lab.records._files import write_atomically\n"
-        "def write(new):\n"
-        "    new.write_text('half')\n"
-        "    os.kill(os.getpid(), 9)\n"
-        "write_atomically(pathlib.Path(sys.argv[1]), write)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == -9
+    assert in_process(die_while_writing, path) == -9
     assert path.read_text() == "old"

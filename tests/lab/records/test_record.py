@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,8 @@ from holdfast.lab.records import (
     read_record,
     versions,
 )
+from holdfast.lab.sweep._process import CONTEXT
+from tests.lab.processes import hold_journal, in_process
 
 CONFIG = {"seed": 0, "rule": {"name": "krum", "n_bad": 2}}
 
@@ -112,12 +111,20 @@ def test_accuracy_is_the_last(folder: Path) -> None:
     assert read_record(folder).accuracy == 0.0
 
 
-@pytest.mark.parametrize("n_cut", range(1, 12))
-def test_a_torn_last_line_is_left_out(folder: Path, n_cut: int) -> None:
+def test_diagnostics_may_be_null(folder: Path) -> None:
+    with Journal(folder) as journal:
+        for step, weight in enumerate([None, 0.25, None, 0.75], start=1):
+            journal.append({**entry(step), "gap": None, "bad_weight": weight})
+    record = read_record(folder)
+    assert (record.n_steps, record.bad_weight) == (4, 0.5)
+
+
+def test_a_torn_last_line_is_left_out(folder: Path) -> None:
     write(folder, 3)
     path = folder / "metrics.jsonl"
-    path.write_bytes(path.read_bytes()[:-n_cut])
-    assert [found["step"] for found in read_record(folder).entries] == [1, 2]
+    for _ in range(11):
+        path.write_bytes(path.read_bytes()[:-1])
+        assert [found["step"] for found in read_record(folder).entries] == [1, 2]
 
 
 def test_a_torn_end_is_no_end(folder: Path) -> None:
@@ -127,18 +134,19 @@ def test_a_torn_end_is_no_end(folder: Path) -> None:
     assert read_record(folder).end is None
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [b"{", b"", b"\x00\x00", b"\xff", b'{"step": 2', b"5", b"null", b'"end"', b"[1]"],
-    ids=repr,
-)
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_damaged_line_is_named(folder: Path, damage: bytes, number: int) -> None:
+def test_a_damaged_line_is_named(folder: Path, number: int) -> None:
     write(folder, 3)
     path = folder / "metrics.jsonl"
-    lines = path.read_bytes().split(b"\n")
-    lines[number - 1] = damage
-    path.write_bytes(b"\n".join(lines))
+    whole = path.read_bytes()
+    for damage in (b"{", b"", b"\0\0", b"\xff", b'{"step": 2', b"5", b"null", b'"end"', b"[1]"):
+        lines = whole.split(b"\n")
+        lines[number - 1] = damage
+        path.write_bytes(b"\n".join(lines))
+        assert_line_is_named(folder, number)
+
+
+def assert_line_is_named(folder: Path, number: int) -> None:
     with pytest.raises(
         ValueError,
         match=rf"^`folder` must hold a whole record, got .*metrics\.jsonl, line {number} ",
@@ -231,49 +239,28 @@ def test_what_is_not_json_is_not_written(folder: Path) -> None:
         assert journal.n_bytes == 0
 
 
-OPEN = "import pathlib, sys\nfrom holdfast.lab.records import Journal\nfrom holdfast.errors import RunInUseError\n"
-
-
 def test_one_process_at_a_time(folder: Path) -> None:
-    code = (
-        OPEN
-        + "try:\n    Journal(pathlib.Path(sys.argv[1]))\nexcept RunInUseError as error:\n    sys.exit(str(error))"
-    )
+    report, sender = CONTEXT.Pipe(duplex=False)
     with Journal(folder) as journal:
         journal.append(entry(1))
-        ended = subprocess.run(
-            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True
-        )
-        assert ended.returncode == 1
-        assert (
-            ended.stderr.strip() == f"`folder` must not be in use by another process, got {folder}."
-        )
+        assert in_process(hold_journal, folder, sender) == 0
+        assert report.recv() == f"`folder` must not be in use by another process, got {folder}."
         with pytest.raises(RunInUseError):
             Journal(folder)
         assert read_record(folder).entries == [entry(1)]
     with Journal(folder) as journal:
         assert journal.n_bytes > 0
-
-
-def test_a_killed_process_lets_go(folder: Path) -> None:
-    code = (
-        OPEN
-        + "journal = Journal(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
+    process = CONTEXT.Process(target=hold_journal, args=(folder, sender))
+    process.start()
+    try:
+        assert report.recv() == "held"
         with pytest.raises(RunInUseError):
             Journal(folder)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    finally:
+        process.kill()
+        process.join()
     with Journal(folder) as journal:
-        journal.append(entry(1))
+        journal.append(entry(2))
 
 
 json_values = st.recursive(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,107 +18,37 @@ from holdfast.lab.records import (
     write_measurement,
     write_study,
 )
-from holdfast.lab.records.views import (
-    AccuracyTable,
-    CurvePanel,
-    Curves,
-    Line,
-    Measured,
-    MeasuredLine,
-    MeasuredPanel,
-    MeasuredPoint,
-    MeasuredValue,
-    PaperCell,
-    Pictures,
-    Point,
-    PointLine,
-    PointPanel,
-    Points,
-    RowPanel,
-    RowWeights,
-    Scatter,
-    ScatterPanel,
-    TableRow,
-    TimeSplit,
-    ValueRow,
-    ValueTable,
-)
 
 STUDY = Study(
-    name="all-views",
-    title="Everything",
-    about="One of each.",
-    command=("holdfast", "reproduce", "table2"),
-    views=(
-        AccuracyTable(
-            title="t",
-            columns=("SGD", "GmD"),
-            rows=(
-                TableRow(
-                    group="",
-                    label="Clean",
-                    runs=(("a", "b"), ()),
-                    paper=(PaperCell(mean=89.4, interval=0.3), None),
-                ),
-            ),
-        ),
-        Curves(
-            title="c",
-            x="step",
-            y="accuracy",
-            panels=(CurvePanel(title="", lines=(Line(label="SGD", runs=("a",)),)),),
-        ),
-        Points(
-            title="p",
-            x_label="share",
-            y="accuracy",
-            panels=(
-                PointPanel(
-                    title="", lines=(PointLine(label="SGD", points=(Point(x=0.1, runs=("a",)),)),)
-                ),
-            ),
-        ),
-        Measured(
-            title="m",
-            panels=(
-                MeasuredPanel(
-                    title="",
-                    x_label="n",
-                    y_label="s",
-                    x_scale="log",
-                    lines=(
-                        MeasuredLine(
-                            label="mean",
-                            points=(MeasuredPoint(x=1, measurement="h", value="seconds"),),
-                        ),
-                    ),
-                ),
-            ),
-        ),
-        ValueTable(
-            title="v",
-            columns=("one",),
-            rows=(ValueRow(label="r", cells=(MeasuredValue(text="1/2"),)),),
-        ),
-        Scatter(title="s", panels=(ScatterPanel(title="", measurement="h"),)),
-        Pictures(title="i", measurement="h"),
-        RowWeights(title="w", note="who", panels=(RowPanel(title="", run="a"),)),
-        TimeSplit(title="t", lines=(Line(label="SGD", runs=("a",)),)),
-    ),
+    name="small-paper-quick",
+    recipe="small",
+    variant="paper",
+    size="quick",
+    title="A small study",
+    about="Two methods.",
+    note="Short runs.",
+    command=("holdfast", "reproduce", "small"),
+    place=2.0,
+    runs={"a": {"method": "SGD", "share": 0.2}, "b": {"method": "GmD", "share": 0.2}},
+    measurements={"h": {"n": 3}},
+    paper=({"method": "SGD", "mean": 89.4, "interval": 0.3}, {"method": "GmD", "mean": None}),
 )
 
 
 def test_a_study_comes_back_as_it_was(tmp_path: Path) -> None:
     path = write_study(tmp_path / "new", STUDY)
-    assert path.name == "all-views.study.json"
-    assert read_study(path) == STUDY
+    assert path.name == "small-paper-quick.study.json"
+    found = read_study(path)
+    assert found == STUDY
+    assert list(found.runs) == ["a", "b"]  # the order in which they are shown
+    assert found.references == {"a", "b", "h"}
     assert [child.name for child in path.parent.iterdir()] == [path.name]
 
 
 def test_a_study_is_kept_unless_it_would_lose_runs(tmp_path: Path) -> None:
-    fewer = replace(STUDY, title="with fewer runs", views=STUDY.views[:1])
+    fewer = replace(STUDY, title="with fewer runs", runs={"a": {}})
     assert fewer.references < STUDY.references
-    path = tmp_path / "all-views.study.json"
+    path = tmp_path / "small-paper-quick.study.json"
     keep_study(tmp_path, fewer)
     assert read_study(path) == fewer
     keep_study(tmp_path, STUDY)
@@ -136,44 +67,31 @@ def changed(**values: Any) -> dict[str, Any]:
     return data | values
 
 
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [
-        ([], "written by holdfast"),
-        (changed(format="another"), "written by holdfast"),
-        (changed(version="1"), "written by holdfast"),
-        (changed(views={}), "must be a list"),
-        (changed(views=[{"kind": "cake"}]), "must be of the kinds"),
-        (changed(views=["curves"]), "must be of the kinds"),
-        (changed(title=3), "`title` must be a str"),
-        (changed(command="holdfast"), "`command` must be a list"),
-        (changed(more=1), "alone"),
-        (changed(views=[{"kind": "curves", "title": "c"}]), "all that it needs"),
-        (
-            changed(
-                views=[{"kind": "curves", "title": "c", "x": "moon", "y": "loss", "panels": []}]
-            ),
-            "`x` must be one of",
-        ),
-        (
-            changed(
-                views=[
-                    {
-                        "kind": "points",
-                        "title": "",
-                        "x_label": "",
-                        "y": "loss",
-                        "panels": [{"title": "", "lines": 1}],
-                    }
-                ]
-            ),
-            "`lines` must be a list",
-        ),
-    ],
-)
-def test_what_is_no_study_is_refused_by_name(data: object, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Study.from_json(data)
+DAMAGED: list[tuple[object, str]] = [
+    ([], "written by holdfast"),
+    (changed(format="another"), "written by holdfast"),
+    (changed(version="1"), "written by holdfast"),
+    (changed(more=1), "`study` must have name, recipe, variant"),
+    ({key: value for key, value in changed().items() if key != "runs"}, "`study` must have name"),
+    (changed(title=3), "`title` must be a text"),
+    (changed(place="first"), "`place` must be a number"),
+    (changed(place=True), "`place` must be a number"),
+    (changed(command="holdfast"), "`command` must be a list"),
+    (changed(command=[1]), "`command` must be a list of texts"),
+    (changed(runs=["a"]), "`runs` must map hashes to labels"),
+    (changed(measurements=3), "`measurements` must map hashes to labels"),
+    (changed(runs={"a": []}), "`labels` must be a mapping"),
+    (changed(runs={"a": {"share": [0.2]}}), "`labels` must be texts or numbers"),
+    (changed(measurements={"a": {"is_bad": True}}), "`labels` must be texts or numbers"),
+    (changed(paper={}), "`paper` must be a list"),
+    (changed(paper=["89.4"]), "`labels` must be a mapping"),
+]
+
+
+def test_what_is_no_study_is_refused_by_name() -> None:
+    for data, sentence in DAMAGED:
+        with pytest.raises(ValueError, match=sentence):
+            Study.from_json(data)
 
 
 def test_a_newer_study_is_told_apart() -> None:
@@ -181,11 +99,10 @@ def test_a_newer_study_is_told_apart() -> None:
         Study.from_json(changed(version=2))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
-def test_a_torn_file_is_named(tmp_path: Path, text: str) -> None:
+def test_a_torn_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    path.write_text(text)
-    for read in (read_study, read_measurement):
+    for text, read in product(["", "{", "[" * 100_000], [read_study, read_measurement]):
+        path.write_text(text)
         with pytest.raises(ValueError, match=r"be a whole file, got .*x\.json"):
             read(path)
 
@@ -193,7 +110,7 @@ def test_a_torn_file_is_named(tmp_path: Path, text: str) -> None:
 def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
     path = write_measurement(tmp_path, "time", {"n": 3}, {"seconds": 0.5}, machine={"cores": 2})
     found = read_measurement(path)
-    assert (found.config, found.result, found.content["machine"]) == (
+    assert (found.config, found.result, found.machine) == (
         {"n": 3},
         {"seconds": 0.5},
         {"cores": 2},
@@ -201,22 +118,17 @@ def test_a_measurement_comes_back_as_it_was(tmp_path: Path) -> None:
     assert path.name == f"time-{found.hash[:8]}.measurement.json"
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
+def test_what_is_no_measurement_is_refused(tmp_path: Path) -> None:
+    path = write_measurement(tmp_path, "time", {"n": 3}, {"seconds": 0.5})
+    content = read_measurement(path).to_json()
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"format": "x"}, "written by holdfast"),
         ({"result": 3}, "have a result"),
         ({"config": {"n": 4}}, "does not have its hash"),
-    ],
-)
-def test_what_is_no_measurement_is_refused(
-    tmp_path: Path, change: dict[str, Any], sentence: str
-) -> None:
-    content = read_measurement(
-        write_measurement(tmp_path, "time", {"n": 3}, {"seconds": 0.5})
-    ).content
-    with pytest.raises(ValueError, match=sentence):
-        MeasurementRecord.from_json(content | change)
+    ]
+    for change, sentence in changes:
+        with pytest.raises(ValueError, match=sentence):
+            MeasurementRecord.from_json(content | change)
     with pytest.raises(NewerRecordError):
         MeasurementRecord.from_json(content | {"version": 2})
 

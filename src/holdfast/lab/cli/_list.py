@@ -1,151 +1,97 @@
-"""`holdfast list`."""
+"""`holdfast list`, and a cache of names so that listing and completing them does not load torch."""
 
-import inspect
+import contextlib
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields
+import tempfile
 from enum import StrEnum
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import typer
-from rich.table import Table
 
-from holdfast.lab.cli._console import console
-from holdfast.lab.cli._exit_codes import reports_errors
-from holdfast.lab.config import PAPER_NAMES, all_rules
-from holdfast.lab.data import data_sets
-from holdfast.lab.models import models
-from holdfast.lab.optimizers import optimizers
-from holdfast.lab.paper import recipes
-from holdfast.lab.partitions import partitions
-from holdfast.lab.schedules import schedules
-from holdfast.memory import memories
-from holdfast.registry import Registry
-from holdfast.robust_step import presets
-from holdfast.selectors import selectors
-from holdfast.threats import attacks, corruptions
+from holdfast import __version__
 
 Entry = tuple[str, str, str]
-"""Name, arguments, and what it is in one sentence."""
+"""Name, arguments and description."""
 
 
-class Kind(StrEnum):
-    """What can be listed."""
-
-    RULES = "rules"
-    ATTACKS = "attacks"
-    DATA = "data"
-    MODELS = "models"
-    SELECTORS = "selectors"
-    MEMORIES = "memories"
-    PARTITIONS = "partitions"
-    OPTIMIZERS = "optimizers"
-    SCHEDULES = "schedules"
-    RECIPES = "recipes"
+Kind = StrEnum(
+    "Kind",
+    "RULES ATTACKS DATA MODELS SELECTORS MEMORIES PARTITIONS OPTIMIZERS SCHEDULES RECIPES",
+)
+"""Kinds of names that options accept."""
 
 
-@reports_errors
-def list_names(
-    kind: Annotated[
-        Kind | None, typer.Argument(help="Which kind; all of them by default.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """Show the names that options take, with their arguments."""
-    found = {one.value: listing() for one, listing in LISTINGS.items() if kind in (None, one)}
+def list_names(kind: Kind | None, *, as_json: bool) -> None:
+    """Print the names of one kind, or of all."""
+    from rich.table import Table
+
+    from holdfast.lab.cli._console import console
+
+    found = {one.value: entries for one, entries in listings().items() if kind in (None, one)}
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    name: [
-                        dict(zip(("name", "arguments", "what"), entry, strict=True))
-                        for entry in entries
-                    ]
-                    for name, entries in found.items()
-                },
-                indent=2,
-            )
-        )
+        keys = ("name", "arguments", "what")
+        content = {
+            name: [dict(zip(keys, entry, strict=True)) for entry in entries]
+            for name, entries in found.items()
+        }
+        typer.echo(json.dumps(content, indent=2))
         return
-    page = console()
     for name, entries in found.items():
-        table = Table(
-            title=name,
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            padding=(0, 2, 0, 0),
-            show_header=False,
-        )
+        table = Table(title=name, title_justify="left", title_style="bold", box=None)
+        table.padding = (0, 2, 0, 0)
+        table.show_header = False
         table.add_column(style="cyan", no_wrap=True)
         table.add_column(style="dim")
         table.add_column()
         for entry in entries:
             table.add_row(*entry)
-        page.print(table, "")
+        console().print(table, "")
 
 
-def _first_sentence(documented: object) -> str:
-    first = (inspect.getdoc(documented) or "").split("\n\n")[0]
-    return first.replace("\n", " ").replace(":math:", "").replace("`", "")
+def names_of(kind: Kind) -> list[str]:
+    """Return the names of a kind."""
+    return [name for name, _, _ in listings()[kind]]
 
 
-def _members(registry: Registry[Any]) -> list[Entry]:
-    return [
-        (name, _fields_of(registry[name]), _first_sentence(registry[name]))
-        for name in registry.names
-    ]
+def listings() -> dict[Kind, list[Entry]]:
+    """Return all names from the cache; if it is missing, old or damaged, load and write them."""
+    path, state = _cache_file(), _source_state()
+    try:
+        return _parse(json.loads(path.read_bytes()), state)
+    except (OSError, ValueError, LookupError, TypeError):
+        from holdfast.lab.cli._names import collect_names
+
+        found = collect_names()
+        _write(path, {"source": state, "names": found})
+        return found
 
 
-def _fields_of(kind: type) -> str:
-    listed = [
-        entry.name if entry.default is MISSING else f"{entry.name}={entry.default!r}"
-        for entry in fields(kind)
-    ]
-    return ", ".join(listed)
+def _parse(content: Any, state: str) -> dict[Kind, list[Entry]]:
+    if content["source"] != state:
+        raise ValueError("The cache belongs to another version.")
+    return {
+        kind: [(str(name), str(arguments), str(what)) for name, arguments, what in entries]
+        for kind, entries in ((kind, content["names"][kind]) for kind in Kind)
+    }
 
 
-def _arguments_of(function: Callable[..., object]) -> str:
-    listed: Iterable[inspect.Parameter] = inspect.signature(function).parameters.values()
-    return ", ".join(
-        f"{entry.name}={entry.default!r}" for entry in listed if entry.name != "generator"
-    )
+def _source_state() -> str:
+    """Return a text that changes with the version and with every edit of the source."""
+    files = list(Path(__file__).parents[2].rglob("*.py"))
+    return f"{__version__} {len(files)} {max(path.stat().st_mtime_ns for path in files)}"
 
 
-def _rules() -> list[Entry]:
-    steps = [(name, _arguments_of(make), _first_sentence(make)) for name, make in presets.items()]
-    return steps + _members(all_rules)
+def _cache_file() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("holdfast")) / "names.json"
 
 
-def _threats() -> list[Entry]:
-    own = [(name, "", f"The paper's name for {here}.") for name, here in PAPER_NAMES.items()]
-    return own + _members(attacks) + _members(corruptions)
-
-
-def _models() -> list[Entry]:
-    return [(name, "", _first_sentence(make)) for name, make in models.items()]
-
-
-def _data() -> list[Entry]:
-    return [
-        (name, "", f"{one.title}, {one.n_train:,} + {one.n_test:,} images ({one.license})")
-        for name, one in data_sets.items()
-    ]
-
-
-def _recipes() -> list[Entry]:
-    return [(name, ", ".join(recipe.variants), recipe.title) for name, recipe in recipes.items()]
-
-
-LISTINGS: dict[Kind, Callable[[], list[Entry]]] = {
-    Kind.RULES: _rules,
-    Kind.ATTACKS: _threats,
-    Kind.DATA: _data,
-    Kind.MODELS: _models,
-    Kind.SELECTORS: lambda: _members(selectors),
-    Kind.MEMORIES: lambda: _members(memories),
-    Kind.PARTITIONS: lambda: _members(partitions),
-    Kind.OPTIMIZERS: lambda: _members(optimizers),
-    Kind.SCHEDULES: lambda: _members(schedules),
-    Kind.RECIPES: _recipes,
-}
+def _write(path: Path, content: object) -> None:
+    """Replace the cache atomically. Without it commands are slower, so a failure is no error."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(content, file)
+        Path(file.name).replace(path)

@@ -1,268 +1,253 @@
-"""Options that several commands have."""
+"""The options and arguments of all commands, in one table."""
 
+import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, final
 
 import typer
 
-from holdfast.lab.config import rule_names, threat_names
-from holdfast.lab.data import data_sets
-from holdfast.lab.models import models
-from holdfast.lab.optimizers import optimizers
-from holdfast.lab.partitions import partitions
-from holdfast.lab.schedules import schedules
-from holdfast.memory import memories
-from holdfast.selectors import selectors
+from holdfast.lab.cli._list import Kind, names_of
+
+F = TypeVar("F", bound=Callable[..., object])
+
+Size = StrEnum("Size", "SMOKE QUICK FULL")
+Variant = StrEnum("Variant", "PAPER PUBLISHED")
+FigureFormat = StrEnum("FigureFormat", "SVG PNG PDF")
 
 
-def _names(known: list[str]) -> Callable[[str], list[str]]:
-    """What the shell offers after TAB."""
+@final
+class Option:
+    """An option or an argument of the command line.
 
+    Args:
+        value: type of its value.
+        text: help.
+        default: where a command sets no other; `...` if it must be given.
+        field: field of `Config` that it sets, alone or with others.
+        kind: names that it accepts, which the shell completes.
+        flags: how it is typed, if not like its name.
+        more: further arguments of `typer.Option`.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        text: str,
+        default: object = None,
+        field: str | None = None,
+        *,
+        kind: Kind | None = None,
+        flags: tuple[str, ...] = (),
+        **more: Any,
+    ) -> None:
+        self._value = value
+        self.default = inspect.Parameter.empty if default is ... else default
+        self.field = field
+        self._flags = flags
+        self._more = {"help": text, **more}
+        if kind is not None:
+            self._more["autocompletion"] = _completion(kind)
+
+    def parameter(self, name: str, default: object, panel: str | None) -> inspect.Parameter:
+        """Return the parameter from which typer makes the option; capitals name an argument."""
+        if name.isupper():
+            info = typer.Argument(**self._more)
+        else:
+            flags = self._flags or (flag_of(name),)
+            info = typer.Option(*flags, rich_help_panel=panel, **self._more)
+        place, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[self._value, info]
+        return inspect.Parameter(name.lower(), place, default=default, annotation=annotation)
+
+
+def flag_of(name: str) -> str:
+    """Return how an option is typed: `"--data-dir"` for `"data_dir"`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def with_options(*names: str, **defaults: object) -> Callable[[F], F]:
+    """Give a command options of the table, which it receives as keyword arguments.
+
+    Args:
+        names: of the options, in the order of the help.
+        defaults: that differ from those of the table.
+    """
+
+    def add(command: F) -> F:
+        parameters = [
+            OPTIONS[name].parameter(name, defaults.get(name, OPTIONS[name].default), PANELS[name])
+            for name in names
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return add
+
+
+def _completion(kind: Kind) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
-        return [name for name in known if name.startswith(incomplete)]
+        return [name for name in names_of(kind) if name.startswith(incomplete)]
 
     return complete
 
 
-complete_data = _names(list(data_sets))
-complete_rules = _names(rule_names())
-complete_threats = _names(threat_names())
+TABLE: dict[str | None, dict[str, Option]] = {
+    None: {
+        "RUN": Option(Path, "Folder of the run.", ..., show_default=False),
+        "RECIPE": Option(
+            str, "Table or figure; see `holdfast list recipes`.", ..., kind=Kind.RECIPES
+        ),
+        "NAME": Option(str, "Data set; see `holdfast data list`.", ..., kind=Kind.DATA),
+        "ATTACK": Option(str, "See `holdfast list attacks`.", "scaled-flip", kind=Kind.ATTACKS),
+        "KIND": Option(Kind | None, "Kind of names; by default all.", show_default=False),
+        "RUNS": Option(
+            list[Path] | None, "Folders or compact files; by default `runs`.", show_default=False
+        ),
+        "data": Option(
+            str, "See `holdfast list data`.", "fashion-mnist-slice", "data", kind=Kind.DATA
+        ),
+        "model": Option(str, "See `holdfast list models`.", "lenet", "model", kind=Kind.MODELS),
+        "size": Option(Size, "smoke: a minute; quick: hours; full: as in the paper.", Size.QUICK),
+        "variant": Option(
+            Variant, "As the paper's text says, or as its published runs were.", Variant.PAPER
+        ),
+        "seeds": Option(int | None, "How many, from 0.", min=1, show_default="of the recipe"),
+        "jobs": Option(
+            int | None, "Parallel runs; by default one per core.", min=1, flags=("--jobs", "-j")
+        ),
+        "known": Option(
+            list[Path] | None, "Places of other ended runs; may be repeated.", exists=True
+        ),
+        "output": Option(Path, "Folder for the page.", Path("report"), flags=("--output", "-o")),
+        "formats": Option(
+            list[FigureFormat] | None, "Of figures, repeated; by default all.", flags=("--format",)
+        ),
+        "notes": Option(Path | None, "Folder of notes; NAME.md is shown with the study NAME."),
+        "compact": Option(
+            Path | None, "Also write all that the report needs to this file (JSON lines)."
+        ),
+        "mirror": Option(list[str] | None, "Web folder to try first; may be repeated."),
+        "force": Option(bool, "Fetch even if a valid copy exists.", False),
+    },
+    "Robust step": {
+        "rule": Option(
+            str,
+            "Preset (bgmd, bgmd-paper, ...) or rule with its arguments, such as 'krum(n_bad=3)' or "
+            "'mixing(n_bad=3) | geometric-median'; see `holdfast list rules`.",
+            "bgmd",
+            "aggregator",
+            kind=Kind.RULES,
+        ),
+        "rules": Option(
+            list[str] | None,
+            "Rule or preset to compare; may be repeated.",
+            kind=Kind.RULES,
+            flags=("--rule",),
+            show_default="mean, coordinate-median, geometric-median, bgmd",
+        ),
+        "selector": Option(
+            str | None, "Columns that a step updates.", None, "selector", kind=Kind.SELECTORS
+        ),
+        "memory": Option(
+            str | None,
+            "How the other columns are carried over; in units of gradients unless the "
+            "optimizer is plain SGD.",
+            field="memory",
+            kind=Kind.MEMORIES,
+        ),
+        "worker_momentum": Option(
+            float, "Momentum of each client's rows, such as 0.9.", 0.0, "worker_momentum"
+        ),
+        "trusted": Option(
+            int, "Training samples set aside for zeno and trusted-reference.", 0, "n_trusted"
+        ),
+    },
+    "Threat": {
+        "attack": Option(
+            str | None,
+            "Attack on rows or corruption of samples, such as scaled-flip or "
+            "'scaled-flip(factor=5)'; see `holdfast list attacks`.",
+            field="threat",
+            kind=Kind.ATTACKS,
+        ),
+        "corrupt": Option(
+            float | None, "Bad fraction of rows or of samples.", None, "threat", min=0.0, max=1.0
+        ),
+        "fixed": Option(
+            bool, "Keep the same rows or images bad; by default redrawn.", False, "threat"
+        ),
+        "whole_rows": Option(
+            bool, "Corrupt all samples of bad rows, not single samples.", False, "threat"
+        ),
+    },
+    "Training": {
+        "rows": Option(int, "Slices of the batch, or clients, per step.", 32, "n_rows", min=1),
+        "batch": Option(int, "Samples per row.", 16, "row_size", min=1),
+        "partition": Option(
+            str,
+            "How samples are divided: shuffled, shards, 'dirichlet(alpha=0.1)'.",
+            "shuffled",
+            "partition",
+            kind=Kind.PARTITIONS,
+        ),
+        "steps": Option(int | None, "Number of steps.", None, "n_steps", min=1),
+        "epochs": Option(float | None, "Number of epochs, instead of --steps.", None, "n_steps"),
+        "optimizer": Option(
+            str,
+            "sgd, 'sgd(momentum=0.9, nesterov=true)', adam.",
+            "sgd(momentum=0.9)",
+            "optimizer",
+            kind=Kind.OPTIMIZERS,
+        ),
+        "lr": Option(float | None, "Learning rate of the optimizer.", None, "optimizer"),
+        "weight_decay": Option(float | None, "L2 penalty.", None, "optimizer"),
+        "schedule": Option(
+            str,
+            "constant, 'exponential(decay=0.99)' per epoch, cosine, 'cosine-restarts(period=10)'.",
+            "constant",
+            "schedule",
+            kind=Kind.SCHEDULES,
+        ),
+    },
+    "Run": {
+        "seed": Option(int, "Root of all random numbers.", 0, "seed", min=0),
+        "evaluate_every": Option(int, "Steps between tests.", 100, "evaluate_every", min=1),
+        "rows_every": Option(
+            int, "Steps between records of every row's weight.", 10, "rows_every", min=1
+        ),
+        "folder": Option(str | None, "Folder of the record; by default a new one in ./runs."),
+        "runs": Option(Path, "Parent of all runs' folders.", Path("runs"), flags=("--folder",)),
+        "data_dir": Option(
+            Path | None, "Folder of data sets, searched first and fetched to (also HOLDFAST_DATA)."
+        ),
+        "offline": Option(bool, "Do not fetch missing data sets.", False),
+        "device": Option(str, "Device: cpu, cuda, cuda:1, ...", "cpu"),
+        "threads": Option(int | None, "CPU threads; by default torch decides.", min=1),
+        "checkpoint_seconds": Option(
+            float, "Time between checkpoints; 0 writes one after each step.", 30.0, min=0.0
+        ),
+    },
+    "Output": {
+        "tensorboard": Option(bool, "Also write TensorBoard files to the run's folder.", False),
+        "quiet": Option(bool, "Print only errors and the result.", False, flags=("--quiet", "-q")),
+        "json": Option(bool, "Print JSON; of a run, a line per entry of its record.", False),
+    },
+}
+"""By panel of the help and by the name of the argument that a command receives."""
 
-STEP, THREAT, TRAINING, RUN, OUTPUT = (
-    "The robust step",
-    "What goes wrong",
-    "Training",
-    "The run",
-    "Output",
-)
+OPTIONS = {name: option for panel in TABLE.values() for name, option in panel.items()}
+PANELS = {name: panel for panel, options in TABLE.items() for name in options}
 
-Data = Annotated[
-    str,
-    typer.Option(
-        "--data", help="Data set; see `holdfast list data`.", autocompletion=complete_data
-    ),
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        help="Architecture; see `holdfast list models`.",
-        autocompletion=_names(list(models)),
-    ),
-]
-Rule = Annotated[
-    str,
-    typer.Option(
-        "--rule",
-        help="A preset (bgmd, bgmd-paper, ...) or a rule with its arguments, such as 'krum(n_bad=3)' or 'mixing(n_bad=3) | geometric-median'; see `holdfast list rules`.",
-        autocompletion=complete_rules,
-        rich_help_panel=STEP,
-    ),
-]
-SelectorText = Annotated[
-    str | None,
-    typer.Option(
-        "--selector",
-        help="Which columns a step moves, if not those of the preset.",
-        autocompletion=_names(selectors.names),
-        rich_help_panel=STEP,
-    ),
-]
-MemoryText = Annotated[
-    str | None,
-    typer.Option(
-        "--memory",
-        help="What becomes of the others. Units of gradients unless the optimizer is plain SGD.",
-        autocompletion=_names(memories.names),
-        rich_help_panel=STEP,
-    ),
-]
-WorkerMomentumShare = Annotated[
-    float,
-    typer.Option(
-        "--worker-momentum",
-        help="Average each client's rows over time by this factor, as 0.9.",
-        rich_help_panel=STEP,
-    ),
-]
-Trusted = Annotated[
-    int,
-    typer.Option(
-        "--trusted",
-        help="Training samples kept aside for rules that need trusted ones (zeno, trusted-reference).",
-        rich_help_panel=STEP,
-    ),
-]
-AttackText = Annotated[
-    str | None,
-    typer.Option(
-        "--attack",
-        help="An attack on rows or a corruption of samples, such as bit-flip or 'scaled-flip(factor=5)'; see `holdfast list attacks`.",
-        autocompletion=complete_threats,
-        rich_help_panel=THREAT,
-    ),
-]
-Corrupt = Annotated[
-    float | None,
-    typer.Option(
-        "--corrupt",
-        min=0.0,
-        max=1.0,
-        help="The share that is bad, of the rows (attacks) or of the samples (corruptions).",
-        rich_help_panel=THREAT,
-    ),
-]
-Fixed = Annotated[
-    bool,
-    typer.Option(
-        "--fixed",
-        help="The same rows, or images, are bad at every step; otherwise they are drawn anew.",
-        rich_help_panel=THREAT,
-    ),
-]
-WholeRows = Annotated[
-    bool,
-    typer.Option(
-        "--whole-rows",
-        help="A corruption hits all samples of bad rows, not single samples of all rows.",
-        rich_help_panel=THREAT,
-    ),
-]
-NRows = Annotated[
-    int,
-    typer.Option(
-        "--rows",
-        min=1,
-        help="Rows of a step (slices of the batch, or clients).",
-        rich_help_panel=TRAINING,
-    ),
-]
-RowSize = Annotated[
-    int, typer.Option("--batch", min=1, help="Samples of each row.", rich_help_panel=TRAINING)
-]
-PartitionText = Annotated[
-    str,
-    typer.Option(
-        "--partition",
-        help="Who holds which samples: shuffled, shards, 'dirichlet(alpha=0.1)'.",
-        autocompletion=_names(partitions.names),
-        rich_help_panel=TRAINING,
-    ),
-]
-NSteps = Annotated[
-    int | None, typer.Option("--steps", min=1, help="How many steps.", rich_help_panel=TRAINING)
-]
-NEpochs = Annotated[
-    float | None,
-    typer.Option("--epochs", help="The same in passes over the data.", rich_help_panel=TRAINING),
-]
-OptimizerText = Annotated[
-    str,
-    typer.Option(
-        "--optimizer",
-        help="sgd, 'sgd(momentum=0.9, nesterov=true)', adam.",
-        autocompletion=_names(optimizers.names),
-        rich_help_panel=TRAINING,
-    ),
-]
-Lr = Annotated[
-    float | None,
-    typer.Option(
-        "--lr", help="Learning rate, if not the optimizer's usual one.", rich_help_panel=TRAINING
-    ),
-]
-WeightDecay = Annotated[
-    float | None, typer.Option("--weight-decay", help="L2 penalty.", rich_help_panel=TRAINING)
-]
-ScheduleText = Annotated[
-    str,
-    typer.Option(
-        "--schedule",
-        help="constant, 'exponential(decay=0.99)' per epoch, cosine, 'cosine-restarts(period=10)'.",
-        autocompletion=_names(schedules.names),
-        rich_help_panel=TRAINING,
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, help="Root of all random numbers.", rich_help_panel=RUN)
-]
-EvaluateEvery = Annotated[
-    int,
-    typer.Option(
-        "--evaluate-every",
-        min=1,
-        help="Steps between evaluations on the test set.",
-        rich_help_panel=RUN,
-    ),
-]
-RowsEvery = Annotated[
-    int,
-    typer.Option(
-        "--rows-every",
-        min=1,
-        help="Steps between records of every row's weight.",
-        rich_help_panel=RUN,
-    ),
-]
-Folder = Annotated[
-    str | None,
-    typer.Option(
-        "--folder",
-        help="For record and checkpoints; by default a name of its own below ./runs.",
-        rich_help_panel=RUN,
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        help="Where data sets are looked for first, and fetched to (also HOLDFAST_DATA).",
-        rich_help_panel=RUN,
-    ),
-]
-Offline = Annotated[
-    bool,
-    typer.Option("--offline", help="Do not fetch a data set that is missing.", rich_help_panel=RUN),
-]
-Device = Annotated[
-    str,
-    typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1, ...", rich_help_panel=RUN),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        min=1,
-        help="Threads of torch on the CPU; its own choice by default.",
-        rich_help_panel=RUN,
-    ),
-]
-CheckpointSeconds = Annotated[
-    float,
-    typer.Option(
-        "--checkpoint-seconds",
-        min=0.0,
-        help="Time between checkpoints; 0 makes one after each step.",
-        rich_help_panel=RUN,
-    ),
-]
-WantsTensorBoard = Annotated[
-    bool,
-    typer.Option(
-        "--tensorboard",
-        help="Also write event files for TensorBoard into the run's folder.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print the last line alone.", rich_help_panel=OUTPUT)
-]
-Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print every entry of the record as a line of JSON, and a last line about the end.",
-        rich_help_panel=OUTPUT,
-    ),
-]
+SPELLING = {
+    **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},
+    **{name: flag_of(name) for name, one in OPTIONS.items() if one.field},
+    "bad_fraction": "--corrupt",
+    "adversaries": "--corrupt",
+    "compact": "--compact",
+    "target": "--attack",
+    "n_classes": "--attack",
+    "n_shards": "--partition",
+    "n_rows * row_size": "--rows times --batch",
+}
+"""Flags by the names that messages of the library use; a field of several options has the first."""

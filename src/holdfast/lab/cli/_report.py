@@ -1,83 +1,32 @@
 """`holdfast report`."""
 
-from enum import StrEnum
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from holdfast.checks import failure
-from holdfast.lab.cli._console import error_console
-from holdfast.lab.cli._exit_codes import reports_errors
+from holdfast.lab.cli._errors import note
+from holdfast.lab.cli._options import FigureFormat
+from holdfast.lab.paper.drawing import sections
+from holdfast.lab.report import collect, write_compact, write_report
 
 
-class FigureFormat(StrEnum):
-    """Of a figure's file."""
-
-    SVG = "svg"
-    PNG = "png"
-    PDF = "pdf"
-
-
-@reports_errors
-def report(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Folders with records, or compact files; `runs` by default.", show_default=False
-        ),
-    ] = None,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Folder for the page, the tables and the figures."),
-    ] = Path("report"),
-    formats: Annotated[
-        list[FigureFormat] | None,
-        typer.Option(
-            "--format", help="Of the figures' files; may be repeated.", show_default="svg, png, pdf"
-        ),
-    ] = None,
-    notes: Annotated[
-        Path | None,
-        typer.Option(
-            "--notes", help="Folder with readings: NAME.md is shown with the study of this name."
-        ),
-    ] = None,
-    compact: Annotated[
-        Path | None,
-        typer.Option(
-            "--compact",
-            help="Also keep all that the report needs in this file (JSON lines), from which it can be made again.",
-        ),
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing but what is wrong.")
-    ] = False,
-) -> None:
-    """Make one page of many records: tables beside the paper's, figures, who was believed, where it comes from.
-
-    The page works offline. What cannot be read is named and left out; the rest of the report is still made.
-    """
-    # Not for every command: it takes a second, and more the first time.
-    from holdfast.lab.paper.drawing import sections
-    from holdfast.lab.report import collect, write_compact, write_report
-
-    found = collect(runs or [Path("runs")])
-    readings = _notes(notes)
-    if compact is not None:
-        write_compact(found, compact)
-    drawn, undrawn = sections(found, readings)
-    names = [one.value for one in formats or FigureFormat]
-    page = write_report(found, output, formats=names, sections=drawn, problems=undrawn)
-    studies = {study.name for study in found.studies}
-    strange = [
-        f"{name}.md in {notes} belongs to no study of this report."
-        for name in readings
-        if name not in studies
-    ]
-    for problem in (*found.problems, *undrawn, *strange):
-        error_console().print(f"Note: {problem}", style="yellow", soft_wrap=True)
-    if not quiet:
+def report(given: Mapping[str, Any]) -> None:
+    """Write the report of all records in the given places."""
+    found = collect(given["runs"] or [Path("runs")])
+    notes = _notes(given["notes"])
+    if given["compact"] is not None:
+        write_compact(found, given["compact"])
+    drawn, undrawn = sections(found, notes)
+    formats = [one.value for one in given["formats"] or FigureFormat]
+    page = write_report(found, given["output"], formats, sections=drawn, problems=undrawn)
+    for problem in (*found.problems, *undrawn):
+        note(problem)
+    for name in sorted(notes.keys() - {study.name for study in found.studies}):
+        note(f"{name}.md in {given['notes']} belongs to no study of this report.")
+    if not given["quiet"]:
         typer.echo(f"{found.overview} The page: {page}")
 
 

@@ -1,6 +1,7 @@
-"""A run in words: what it is before, what came of it after."""
+"""Runs in words: their plan, their progress and their outcome."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,91 +15,93 @@ from holdfast.memory import memories
 from holdfast.selectors import selectors
 
 Lines = list[tuple[str, str]]
-"""A label and what it stands for."""
+"""Pairs of label and text."""
 
 
-def plan(config: Config, folder: object) -> Lines:
-    """What a run is going to do."""
-    described = data_sets[config.data]
+def plan(config: Config, folder: Path) -> Lines:
+    """Describe what a run is going to do."""
+    data = data_sets[config.data]
+    length = f"{_steps(config.n_steps)} ({config.n_epochs:.2g} epochs)"
     return [
-        ("data", f"{described.title}, {described.n_train:,} images"),
+        ("data", f"{data.title}, {data.n_train:,} images"),
         ("model", config.model),
         ("step", _step(config)),
         ("rows", _rows(config)),
-        (
-            "training",
-            f"{_steps(config.n_steps)} ({config.n_epochs:.2g} epochs), {optimizers.format(config.optimizer)}",
-        ),
+        ("training", f"{length}, {optimizers.format(config.optimizer)}"),
         ("rate", f"{config.optimizer.lr:g}, {schedules.format(config.schedule)}"),
         ("seed", str(config.seed)),
         ("record", str(folder)),
     ]
 
 
-def outcome(record: Record, go_on: str) -> Lines:
-    """What came of a run; `go_on` is the command that continues it."""
+def outcome(record: Record, resume: str) -> Lines:
+    """Describe the result of a run; `resume` is the command that continues it."""
     lines = [("end", ending(record))]
     lines += [("accuracy", percent(record.accuracy))] if record.accuracy is not None else []
     found = [entry["attack_success"] for entry in record.entries if "attack_success" in entry]
     lines += [("attack success", percent(found[-1]))] if found else []
     lines += [("loss", _loss(record.entries[-1]["loss"]))] if record.entries else []
-    lines += (
-        [("weight of bad rows", percent(record.bad_weight))]
-        if record.bad_weight is not None
-        else []
-    )
-    lines += [("a step", _times(record))] if record.entries else []
+    if record.bad_weight is not None:
+        lines += [("weight of bad rows", percent(record.bad_weight))]
+    lines += [("time per step", _times(record))] if record.entries else []
     lines += [("record", str(record.folder))]
-    return lines + ([("to go on", go_on)] if record.end is None else [])
+    return lines + ([("to resume", resume)] if record.end is None else [])
 
 
 def ending(record: Record) -> str:
-    """How the run ended, in one line."""
+    """Describe how a run ended."""
     if record.end is None:
         return f"stopped after step {record.n_steps} of {record.config['n_steps']}"
     if record.end["end"] == "diverged":
         return f"diverged. {record.end['reason']}"
-    return f"finished after {_steps(record.n_steps)}, {duration(sum(record.seconds_per_step().values()) * record.n_steps)}"
+    seconds = sum(record.seconds_per_step().values()) * record.n_steps
+    return f"finished after {_steps(record.n_steps)}, {duration(seconds)}"
 
 
-def last_line(record: Record, go_on: str) -> str:
-    """Everything that matters, in one line."""
+def last_line(record: Record, resume: str) -> str:
+    """Describe the result of a run in one line."""
     accuracy = "" if record.accuracy is None else f", accuracy {percent(record.accuracy)}"
-    hint = f" (to go on: {go_on})" if record.end is None else ""
+    hint = f" (to resume: {resume})" if record.end is None else ""
     return f"{ending(record).rstrip('.')}{accuracy}; record in {record.folder}{hint}"
 
 
-def resume_command(folder: Path, **options: object) -> str:
-    """What to type to continue a run, with the options that it needs again.
+def result_of(record: Record) -> str:
+    """Describe the result of a run in a few words."""
+    if record.end is None:
+        return f"stopped after step {record.n_steps}"
+    if record.end["end"] == "diverged":
+        return f"diverged after step {record.end['step']}"
+    return percent(record.accuracy)
+
+
+def resume_command(folder: Path, *, data_dir: Path | None = None) -> str:
+    """Return the command that resumes a run.
 
     Example:
-        >>> resume_command(Path("my run"), data_dir=Path("data"), device=None)
+        >>> resume_command(Path("my run"), data_dir=Path("data"))
         "holdfast resume 'my run' --data-dir data"
     """
     words = ["holdfast", "resume", f"./{folder}" if str(folder).startswith("-") else str(folder)]
-    for name, value in options.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
+    return shlex.join(words + ([] if data_dir is None else ["--data-dir", str(data_dir)]))
 
 
-def progress_words(entry: dict[str, Any], n_rows: int) -> list[str]:
-    """How a run stands, from the latest entry and the accuracy so far."""
+def progress_words(entry: Mapping[str, Any], n_rows: int) -> list[str]:
+    """Describe the state of a run by its latest entry and the last accuracy."""
     words = [f"loss {_loss(entry['loss'])}"]
     words += [f"accuracy {percent(entry['accuracy'])}"] if entry.get("accuracy") is not None else []
     words += [f"rejected {entry['n_rejected']}/{n_rows}"]
-    return words + (
-        [f"bad rows' weight {percent(entry['bad_weight'])}"] if "bad_weight" in entry else []
-    )
+    if entry.get("bad_weight") is not None:
+        words += [f"bad rows' weight {percent(entry['bad_weight'])}"]
+    return words
 
 
 def percent(share: float | None) -> str:
-    """The share in percent."""
+    """Format a fraction in percent."""
     return "" if share is None else f"{100 * share:.1f} %"
 
 
 def duration(seconds: float) -> str:
-    """The time in words: "47 s", "3 min 05 s", "2 h 10 min"."""
+    """Format a time: "47 s", "3 min 05 s", "2 h 10 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -119,12 +122,8 @@ def _step(config: Config) -> str:
     name = format_rule(config.aggregator, config.selector, config.memory)
     if config.selector.takes_everything:
         return name
-    parts = [
-        all_rules.format(config.aggregator),
-        selectors.format(config.selector),
-        f"memory {memories.format(config.memory)}",
-    ]
-    return f"{name}: {', '.join(parts)}"
+    rule, selector = all_rules.format(config.aggregator), selectors.format(config.selector)
+    return f"{name}: {rule}, {selector}, memory {memories.format(config.memory)}"
 
 
 def _rows(config: Config) -> str:
@@ -134,18 +133,17 @@ def _rows(config: Config) -> str:
         return f"{text}; none is bad"
     who = "redrawn at every step" if threat.adversaries.redrawn else "the same at every step"
     if threat.hits_rows:
-        return f"{text}; {threat.adversaries.count(config.n_rows)} of {config.n_rows} bad ({format_threat(threat)}), {who}"
-    whole = config.batch_size if threat.adversaries.redrawn else data_sets[config.data].n_train
-    return f"{text}; {threat.adversaries.count(whole):,} of {whole:,} samples bad ({format_threat(threat)}), {who}"
+        bad = f"{threat.adversaries.count(config.n_rows)} of {config.n_rows}"
+    else:
+        whole = config.batch_size if threat.adversaries.redrawn else data_sets[config.data].n_train
+        bad = f"{threat.adversaries.count(whole):,} of {whole:,} samples"
+    return f"{text}; {bad} bad ({format_threat(threat)}), {who}"
 
 
 def _times(record: Record) -> str:
     parts = record.seconds_per_step()
     evaluation = parts.pop("evaluation", 0.0) * record.n_steps
-    listed = ", ".join(
-        f"{part} {1000 * seconds:.0f} ms"
-        for part, seconds in sorted(parts.items(), key=lambda item: -item[1])
-    )
-    return (
-        f"{1000 * sum(parts.values()):.0f} ms ({listed}); evaluation {duration(evaluation)} in all"
-    )
+    slowest_first = sorted(parts.items(), key=lambda item: -item[1])
+    listed = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in slowest_first)
+    total = f"{1000 * sum(parts.values()):.0f} ms"
+    return f"{total} ({listed}); evaluation {duration(evaluation)} in all"

@@ -1,94 +1,87 @@
-"""`holdfast train`."""
+"""`holdfast train` and `holdfast resume`."""
 
+import json
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from holdfast.checks import failure
-from holdfast.lab.cli import _options as options
-from holdfast.lab.cli._build import check_data_name, config_of, n_steps_of, optimizer_of, threat_of
-from holdfast.lab.cli._execute import execute
-from holdfast.lab.cli._exit_codes import reports_errors
-from holdfast.lab.config import run_name
-from holdfast.lab.data import data_sets
+import typer
+
+from holdfast.checks import check_nonnegative, failure
+from holdfast.lab.cli._board import print_lines
+from holdfast.lab.cli._config import config_of
+from holdfast.lab.cli._console import console, is_live
+from holdfast.lab.cli._errors import ExitCode
+from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
+from holdfast.lab.cli._summary import last_line, outcome, resume_command
+from holdfast.lab.config import Config, config_from_json, run_name
+from holdfast.lab.records import Record, is_record, read_record
+from holdfast.lab.sweep import PlannedRun
+from holdfast.lab.training import run
 
 DEFAULT_STEPS = 300
 
 
-@reports_errors
-def train(
-    data: options.Data = "fashion-mnist-slice",
-    model: options.Model = "lenet",
-    rule: options.Rule = "bgmd",
-    selector: options.SelectorText = None,
-    memory: options.MemoryText = None,
-    worker_momentum: options.WorkerMomentumShare = 0.0,
-    trusted: options.Trusted = 0,
-    attack: options.AttackText = None,
-    corrupt: options.Corrupt = None,
-    fixed: options.Fixed = False,
-    whole_rows: options.WholeRows = False,
-    rows: options.NRows = 32,
-    batch: options.RowSize = 16,
-    partition: options.PartitionText = "shuffled",
-    steps: options.NSteps = None,
-    epochs: options.NEpochs = None,
-    optimizer: options.OptimizerText = "sgd(momentum=0.9)",
-    lr: options.Lr = None,
-    weight_decay: options.WeightDecay = None,
-    schedule: options.ScheduleText = "constant",
-    seed: options.Seed = 0,
-    evaluate_every: options.EvaluateEvery = 100,
-    rows_every: options.RowsEvery = 10,
-    folder: options.Folder = None,
-    data_dir: options.DataDir = None,
-    offline: options.Offline = False,
-    device: options.Device = "cpu",
-    threads: options.Threads = None,
-    checkpoint_seconds: options.CheckpointSeconds = 30.0,
-    tensorboard: options.WantsTensorBoard = False,
-    quiet: options.Quiet = False,
-    json: options.Json = False,
-) -> None:
-    """Train a model, with some of the rows against it if you like, and keep a record.
-
-    The same command again takes up what is there: a run that was stopped goes on, one that ended is shown.
-    """
-    check_data_name(data)
+def train(given: Mapping[str, Any]) -> None:
+    """Train the run that options describe."""
+    folder = given["folder"]
     if folder is not None and not folder.strip():
         raise failure("--folder", "have a name", repr(folder))
-    config = config_of(
-        data=data,
-        model=model,
-        rule=rule,
-        selector=selector,
-        memory=memory,
-        worker_momentum=worker_momentum,
-        n_trusted=trusted,
-        threat=threat_of(attack, corrupt, data=data, fixed=fixed, whole_rows=whole_rows),
-        n_rows=rows,
-        row_size=batch,
-        partition=partition,
-        n_steps=n_steps_of(
-            steps,
-            epochs,
-            n_samples=data_sets[data].n_train - trusted,
-            batch_size=rows * batch,
-            default=DEFAULT_STEPS,
-        ),
-        optimizer=optimizer_of(optimizer, lr, weight_decay),
-        schedule=schedule,
-        seed=seed,
-        evaluate_every=evaluate_every,
-        rows_every=rows_every,
-    )
-    execute(
-        config,
-        Path("runs") / run_name(config) if folder is None else Path(folder),
-        data_dir=data_dir,
-        offline=offline,
-        device=device,
-        threads=threads,
-        checkpoint_seconds=checkpoint_seconds,
-        tensorboard=tensorboard,
-        quiet=quiet,
-        json=json,
-    )
+    config = config_of(given, default_steps=DEFAULT_STEPS)
+    _train(config, Path("runs", run_name(config)) if folder is None else Path(folder), given)
+
+
+def resume(given: Mapping[str, Any]) -> None:
+    """Resume the run in a folder, by default with the device and threads of its start."""
+    record = read_record(given["run"])
+    machine = record.run.get("machine", {})
+    device = given["device"] or machine.get("device", "cpu")
+    threads = given["threads"] or machine.get("threads")
+    config = config_from_json(record.config)
+    _train(config, given["run"], {**given, "device": device, "threads": threads})
+
+
+def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
+    """Train one run, print its outcome and end with its exit code."""
+    check_nonnegative("--checkpoint-seconds", given["checkpoint_seconds"])
+    runs = [PlannedRun(config, folder)]
+    resume_text = resume_command(folder, data_dir=given["data_dir"])
+    code: int | None = None
+    with closing(screen_for(quiet=given["quiet"], json=given["json"])) as screen:
+        if is_record(folder) and read_record(folder).end is not None:
+            record = run(config, folder)  # returns the record, or refuses that of another run
+        else:
+            fetch_missing(runs, screen, given)
+            with interrupts(f" To resume: {resume_text}") as received:
+                result = sweep_runs(runs, screen, received, given)
+            if result.errors:
+                raise result.errors[0]
+            record, code = read_record(folder), received.code
+    _print_outcome(record, resume_text, quiet=given["quiet"], as_json=given["json"])
+    if record.end is None:
+        raise typer.Exit(code or ExitCode.INTERRUPTED)
+    if record.end["end"] == "diverged":
+        raise typer.Exit(ExitCode.DIVERGED)
+
+
+def _print_outcome(record: Record, resume_text: str, *, quiet: bool, as_json: bool) -> None:
+    if quiet:
+        typer.echo(last_line(record, resume_text))
+    elif as_json:
+        end = record.end or {"end": "stopped"}
+        content = {
+            "end": end["end"],
+            "reason": end.get("reason"),
+            "n_steps": record.n_steps,
+            "accuracy": record.accuracy,
+            "bad_weight": record.bad_weight,
+            "hash": record.hash,
+            "folder": str(record.folder),
+        }
+        typer.echo(json.dumps(content))
+    elif is_live():
+        print_lines(console(), outcome(record, resume_text))
+    else:
+        for label, text in outcome(record, resume_text):
+            typer.echo(f"{label}: {text}")

@@ -1,6 +1,4 @@
-"""The configuration of a run."""
-
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import final
 
 from holdfast.aggregators import Aggregator, GeometricMedian
@@ -21,28 +19,29 @@ from holdfast.selectors import Everything, Selector
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All that decides a run's result.
+    """Everything that determines the result of a run.
 
-    Equal configurations give equal records, times apart, on the same machine and device with the same number of threads and the same torch. (On an
-    accelerator only as far as its kernels are deterministic.)
+    Equal configurations give equal records, except timings, on the same machine and device with the
+    same number of threads and version of torch (on accelerators if kernels are deterministic).
 
     Args:
         data: name of the data set.
         model: name of the architecture.
-        partition: who holds which samples.
-        n_rows: rows of a step.
-        row_size: samples of a row.
+        partition: assignment of samples to rows.
+        n_rows: rows per step.
+        row_size: samples per row.
         aggregator: the rule.
-        selector: which columns a step moves.
-        memory: what becomes of the others.
-        worker_momentum: averaging of each row over time, in [0, 1), before the rule sees it; 0 is none. For partitions with clients.
-        threat: what goes wrong, and for whom.
-        optimizer: what makes a step of a direction.
-        schedule: how its learning rate changes.
-        n_steps: how many steps.
-        n_trusted: training samples kept aside, which the trainer knows to be good, for rules that need them.
-        evaluate_every: steps between evaluations on the test set; there is one after the last step in any case.
-        rows_every: steps between records of every row's weight and of who was bad.
+        selector: the columns that a step moves.
+        memory: what happens to the other columns.
+        worker_momentum: averaging of each row over time before the rule, in [0, 1); 0 is none. For
+            partitions with clients.
+        threat: attack and corruption, and who is bad.
+        optimizer: makes a step from a direction.
+        schedule: of the learning rate.
+        n_steps: number of steps.
+        n_trusted: training samples kept aside and known to be good, for rules that need them.
+        evaluate_every: steps between evaluations on the test set; the last step always has one.
+        rows_every: steps between records of the weight of each row and of who was bad.
         seed: root of all random numbers.
 
     Example:
@@ -73,8 +72,9 @@ class Config:
         for name, known in (("data", data_sets), ("model", models)):
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise unknown_name(name, known, getattr(self, name))
-        for name, kind in PARTS.items():
-            check_instance(name, getattr(self, name), kind)
+        for entry in fields(self):
+            if isinstance(entry.type, type) and entry.type not in (str, int, float):
+                check_instance(entry.name, getattr(self, entry.name), entry.type)
         for name in ("n_rows", "row_size", "n_steps", "evaluate_every", "rows_every"):
             check_count(name, getattr(self, name), at_least=1)
         check_count("n_trusted", self.n_trusted)
@@ -84,56 +84,43 @@ class Config:
         self._check_size()
         self._check_threat()
         if self.worker_momentum and not self.partition.is_fixed:
-            raise failure(
-                "partition", "give every row its own client for worker momentum", self.partition
-            )
+            needed = "give every row its own client for worker momentum"
+            raise failure("partition", needed, self.partition)
         if self.needs_trust and not self.n_trusted:
-            raise failure(
-                "n_trusted",
-                f"be at least 1, because {self.aggregator!r} compares with trusted samples",
-                0,
-            )
+            needed = f"be at least 1, because {self.aggregator!r} compares with trusted samples"
+            raise failure("n_trusted", needed, 0)
         self.step()  # refuses parts that do not fit together
 
     def _check_size(self) -> None:
         n_train = data_sets[self.data].n_train
         if self.n_trusted >= n_train:
-            raise failure(
-                "n_trusted",
-                f"leave some of the {n_train} training samples to the rows",
-                self.n_trusted,
-            )
+            needed = f"leave some of the {n_train} training samples to the rows"
+            raise failure("n_trusted", needed, self.n_trusted)
         if self.batch_size > n_train:
-            raise failure(
-                "n_rows * row_size",
-                f"be at most {n_train:,}, the training images of {self.data}",
-                f"{self.batch_size:,}",
-            )
+            needed = f"be at most {n_train:,}, the training images of {self.data}"
+            raise failure("n_rows * row_size", needed, f"{self.batch_size:,}")
 
     def _check_threat(self) -> None:
-        """What the attackers want must be possible with these rows and these classes."""
+        """Check that the threat is possible with these rows and classes."""
         threat, n_classes = self.threat, len(data_sets[self.data].classes)
-        if threat.hits_rows and threat.adversaries.count(self.n_rows) == self.n_rows:
-            raise failure(
-                "adversaries",
-                "leave at least one row honest",
-                f"{self.n_rows} of {self.n_rows} bad",
-            )
-        if not threat.hits_rows and threat.corruption is not None:
-            threat.adversaries.count(
-                self.batch_size if threat.adversaries.redrawn else data_sets[self.data].n_train
-            )
-        target = getattr(threat.corruption, "target", None)
-        if target is not None and target >= n_classes:
-            raise failure(
-                "target", f"be below {n_classes}, the number of classes of {self.data}", target
-            )
+        if threat.hits_rows:
+            if threat.adversaries.count(self.n_rows) == self.n_rows:
+                got = f"{self.n_rows} of {self.n_rows} bad"
+                raise failure("adversaries", "leave at least one row honest", got)
+        elif threat.corruption is not None:
+            # Fixed identities are drawn among all training samples.
+            n_train = data_sets[self.data].n_train
+            threat.adversaries.count(self.batch_size if threat.adversaries.redrawn else n_train)
         if getattr(threat.corruption, "n_classes", n_classes) != n_classes:
             raise failure("n_classes", f"be {n_classes}, as {self.data} has", threat.corruption)
+        target = getattr(threat.corruption, "target", None)
+        if target is not None and target >= n_classes:
+            needed = f"be below {n_classes}, the number of classes of {self.data}"
+            raise failure("target", needed, target)
 
     @property
     def batch_size(self) -> int:
-        """Samples of a step."""
+        """Samples per step."""
         return self.n_rows * self.row_size
 
     @property
@@ -152,15 +139,3 @@ class Config:
         return RobustStep(
             self.aggregator, selector=self.selector, memory=self.memory, generator=generator
         )
-
-
-PARTS: dict[str, type] = {
-    "partition": Partition,
-    "aggregator": Aggregator,
-    "selector": Selector,
-    "memory": Memory,
-    "threat": Threat,
-    "optimizer": OptimizerSpec,
-    "schedule": Schedule,
-}
-"""The fields that are objects themselves."""

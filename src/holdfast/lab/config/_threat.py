@@ -1,6 +1,4 @@
-"""What goes wrong in a run, and for whom."""
-
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -11,22 +9,25 @@ from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
 from holdfast.threats import Adversaries, Attack, Corruption, State, rows_to_samples
 
+NOBODY = Adversaries(bad_fraction=0.0)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Threat:
     """An attack on rows, a corruption of samples, both or neither, and who is bad.
 
-    Everything drawn depends on the run's seed and the step alone, so a run can be taken up at any step.
+    All random numbers depend only on the seed of the run and the step, so that a run can be resumed
+    at any step.
 
     Args:
         attack: what bad rows send in place of their gradient.
         corruption: what happens to bad samples before the model sees them.
-        adversaries: who is bad. For an attack a share of the rows; for a corruption a share of the samples of the batch, wherever they are, or, with fixed
-            identities, of the training samples.
-        whole_rows: whether a corruption hits all samples of bad rows instead, and none of the others.
-        repeats: whether attackers and corruptions draw the same random numbers at every step, noise for noise. With fixed identities that is what
-            the experiments published with the paper did.
+        adversaries: who is bad. For an attack, a share of the rows. For a corruption, a share of
+            the samples of the batch in any row or, with fixed identities, of the training samples.
+        whole_rows: whether a corruption hits all samples of bad rows instead, and no others.
+        repeats: whether attacks and corruptions draw the same random numbers at every step. With
+            fixed identities this is what the experiments published with the paper did.
 
     Example:
         >>> from holdfast.threats import ScaledFlip
@@ -37,7 +38,7 @@ class Threat:
 
     attack: Attack | None = None
     corruption: Corruption | None = None
-    adversaries: Adversaries = field(default_factory=lambda: Adversaries(bad_fraction=0.0))
+    adversaries: Adversaries = NOBODY
     whole_rows: bool = False
     repeats: bool = False
 
@@ -51,46 +52,39 @@ class Threat:
         check_flag("repeats", self.repeats)
         if self.whole_rows and self.corruption is None:
             raise failure("whole_rows", "be False without a corruption", True)
-        if self.repeats and self.attack is None and self.corruption is None:
+        if self.attack is not None or self.corruption is not None:
+            return
+        if self.repeats:
             raise failure("repeats", "be False without an attack or a corruption", True)
-        if (
-            self.attack is None
-            and self.corruption is None
-            and self.adversaries != Adversaries(bad_fraction=0.0)
-        ):
-            raise failure(
-                "adversaries", "have nobody bad without an attack or a corruption", self.adversaries
-            )
+        if self.adversaries != NOBODY:
+            needed = "have nobody bad without an attack or a corruption"
+            raise failure("adversaries", needed, self.adversaries)
 
     @property
     def hits_rows(self) -> bool:
-        """Whether there are bad rows, not bad samples alone."""
+        """Whether there are bad rows, not only bad samples."""
         return self.attack is not None or self.whole_rows
 
     def bad_rows(self, n_rows: int, *, seed: int, step: int) -> Tensor:
         """Bool [n_rows], True where a row is bad at this step."""
         if not self.hits_rows:
             return torch.zeros(n_rows, dtype=torch.bool)
-        return self.adversaries.draw(n_rows, generator=self._stream(seed, "bad rows", step))
+        return self.adversaries.draw(n_rows, generator=self._identities(seed, "bad rows", step))
 
     def bad_samples(
         self, indices: Tensor, bad_rows: Tensor, *, n_train: int, seed: int, step: int
     ) -> Tensor:
         """Bool [N], True where a sample of the batch is bad.
 
-        Args:
-            indices: [N] of the samples among the training samples.
-            bad_rows: bool [n], what :meth:`bad_rows` returned.
-            n_train: how many training samples there are. A adversaries with fixed identities is drawn among them, so that the same images are bad
-                whenever they come.
-            seed: of the run.
-            step: of the run.
+        `indices` [N] are those of the batch among the `n_train` training samples, `bad_rows` is the
+        result of :meth:`bad_rows`. Fixed identities are drawn among all training samples, so that
+        the same images are bad whenever they are used.
         """
         if self.corruption is None:
             return torch.zeros(len(indices), dtype=torch.bool)
         if self.whole_rows:
             return rows_to_samples(bad_rows, len(indices))
-        generator = self._stream(seed, "bad samples", step)
+        generator = self._identities(seed, "bad samples", step)
         if self.adversaries.redrawn:
             return self.adversaries.draw(len(indices), generator=generator)
         return self.adversaries.draw(n_train, generator=generator)[indices.cpu()]
@@ -98,28 +92,27 @@ class Threat:
     def corrupt(
         self, images: Tensor, labels: Tensor, bad_samples: Tensor, *, seed: int, step: int
     ) -> tuple[Tensor, Tensor]:
-        """The batch as the model gets to see it; images [N, C, H, W] on image scale."""
+        """The batch as the model sees it; images [N, C, H, W] on image scale."""
         if self.corruption is None:
             return images, labels
-        return self.corruption(
-            images, labels, bad_samples, generator=self._draws(seed, "corruption", step)
-        )
+        generator = self._noise(seed, "corruption", step)
+        return self.corruption(images, labels, bad_samples, generator=generator)
 
-    def falsify(
+    def apply_attack(
         self, rows: DenseRows, bad_rows: Tensor, *, seed: int, step: int, state: State = None
     ) -> State:
-        """Put what bad rows send in their place, in the memory of the rows; returns what the attackers carry to the next step."""
+        """Overwrite bad rows in place with what they send; returns the attackers' next state."""
         if self.attack is None or not bool(bad_rows.any()):
             return state
         (matrix,) = rows.tensors
+        # The attackers learn from the rows before they overwrite them.
         learned = self.attack.learn(rows, bad_rows, state) if self.attack.takes_state else None
-        self.attack.overwrite(
-            matrix, bad_rows, generator=self._draws(seed, "attack", step), state=state
-        )
+        generator = self._noise(seed, "attack", step)
+        self.attack.overwrite(matrix, bad_rows, generator=generator, state=state)
         return learned
 
-    def _stream(self, seed: int, name: str, step: int) -> torch.Generator:
+    def _identities(self, seed: int, name: str, step: int) -> torch.Generator:
         return stream(seed, name, step if self.adversaries.redrawn else 0)
 
-    def _draws(self, seed: int, name: str, step: int) -> torch.Generator:
+    def _noise(self, seed: int, name: str, step: int) -> torch.Generator:
         return stream(seed, name, 0 if self.repeats else step)

@@ -7,14 +7,14 @@ from holdfast.lab.config import Config, Threat, parse_rule
 from holdfast.lab.paper._plan import Variant
 from holdfast.lab.records import Labels
 from holdfast.threats import (
-    AdditiveNoise,
     Adversaries,
     Attack,
     Corruption,
     GaussianNoise,
+    NoisyRows,
     SaltAndPepper,
     ScaledFlip,
-    TargetLabel,
+    WrongLabels,
 )
 
 SGD, CMD, GMD, BGMD = "SGD", "CmD", "GmD", "BGmD"
@@ -150,12 +150,12 @@ def threat_of(name: str, share: float, variant: Variant, *, deviation: float = 1
     adversaries = Adversaries(bad_fraction=share, redrawn=not is_published)
     attacks: dict[str, Attack] = {
         BIT_FLIP: ScaledFlip(factor=5.0 if is_published else 100.0),
-        ADDITIVE: AdditiveNoise(deviation=deviation),
+        ADDITIVE: NoisyRows(deviation=deviation),
     }
     corruptions: dict[str, Corruption] = {
         FEATURE_NOISE: GaussianNoise(),
         IMPULSE: SaltAndPepper(),
-        BACKDOOR: TargetLabel(),
+        BACKDOOR: WrongLabels(labels=8),
     }
     return Threat(
         attack=attacks.get(name),

@@ -145,9 +145,10 @@ def _expect(is_right: bool, data: object, name: str, noun: str) -> object:
 
 
 def _check_fields(kind: Any, data: Mapping[str, Any], name: str) -> None:
-    known = {entry.name: entry.default for entry in fields(kind)}
+    known = {entry.name: entry for entry in fields(kind)}
+    needed = [e.name for e in known.values() if e.default is MISSING is e.default_factory]
     wrong = [f"unknown {short(key)}" for key in data if key not in known]
-    wrong += [f"no {key!r}" for key in known if key not in data and known[key] is MISSING]
+    wrong += [f"no {key!r}" for key in needed if key not in data]
     if wrong:
         raise failure(name, f"have the fields {', '.join(known)}", wrong[0])
 

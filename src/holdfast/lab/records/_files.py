@@ -1,4 +1,4 @@
-"""Files that are there wholly or not at all."""
+"""Atomic replacement of files."""
 
 import contextlib
 import os
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, make sure that it is on the disk, and put it in the place of `path`.
+    """Let `write` fill a temporary file, flush it to the disk and rename it to `path`.
 
-    Whatever happens in between (a kill, a full disk), `path` is what it was before or what it shall be. A process that is killed leaves its
-    scratch file, which the next one writes over. One process at a time may write to a path.
+    After a kill or on a full disk, `path` has its old or its new content. A killed process leaves
+    its temporary file, which the next one overwrites. Only one process may write to a path.
     """
     new = path.with_name(f".{path.name}.new")
     try:
@@ -21,23 +21,18 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
-        if (
-            isinstance(error, OSError) and error.filename is None
-        ):  # a full disk is told without the file's name
+        # The error of a full disk does not name the file.
+        if isinstance(error, OSError) and error.filename is None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power cut, where the system lets a folder be opened."""
-    try:
+    """Flush the renaming to the disk, where the system allows to open a folder."""
+    with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        return
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,4 +1,4 @@
-"""Where a run took place."""
+"""Versions and machine of a run."""
 
 import os
 import platform
@@ -9,16 +9,16 @@ import torch
 
 
 def versions() -> dict[str, str]:
-    """The releases that a result may depend on."""
+    """Versions of the packages that results may depend on."""
     try:
         own = version("holdfast")
-    except PackageNotFoundError:  # run from a checkout that is not installed
+    except PackageNotFoundError:  # imported from a checkout that is not installed
         own = "unknown"
     return {"holdfast": own, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def machine(device: torch.device) -> dict[str, str | int]:
-    """What a time, or the last bits of a result, may depend on; nothing that tells whose machine it is."""
+    """What timings and the last bits of results may depend on; nothing that identifies a user."""
     return {
         "system": platform.system(),
         "architecture": platform.machine(),
@@ -30,12 +30,10 @@ def machine(device: torch.device) -> dict[str, str | int]:
 
 
 def _processor() -> str:
-    """The processor's name where the system tells it."""
+    """Name of the processor, if the system provides it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
-        platform.processor(),
-    )
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

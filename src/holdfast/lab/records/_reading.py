@@ -14,13 +14,14 @@ from holdfast.lab.records._writing import FORMAT, METRICS_FILE, RUN_FILE, VERSIO
 @final
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a run left.
+    """The record of a run.
 
     Args:
-        folder: where it lies.
-        run: the content of `run.json`: configuration, hash, versions, machine, command, start.
-        entries: one mapping per step, in order, as `metrics.jsonl` has them.
-        end: how the run ended: None if it did not yet, else a mapping with "end" ("finished" or "diverged"), "step" and "reason".
+        folder: the run's folder.
+        run: content of `run.json`: configuration, hash, versions, machine, command, start.
+        entries: one mapping per step, in order, from `metrics.jsonl`.
+        end: None if the run has not ended, else a mapping with "end" ("finished" or "diverged"),
+            "step" and, if it diverged, "reason".
     """
 
     folder: Path
@@ -36,28 +37,28 @@ class Record:
 
     @property
     def hash(self) -> str:
-        """The configuration's hash."""
+        """Hash of the configuration."""
         return str(self.run["hash"])
 
     @property
     def accuracy(self) -> float | None:
         """The last test accuracy; None before the first evaluation."""
-        found = [entry["accuracy"] for entry in self.entries if entry.get("accuracy") is not None]
+        found = self._values("accuracy")
         return float(found[-1]) if found else None
 
     @property
     def n_steps(self) -> int:
-        """How many steps were made."""
+        """Number of steps made."""
         return len(self.entries)
 
     @property
     def bad_weight(self) -> float | None:
-        """The mean share of the rows' weight that bad rows had; None where rows have no weight, or none is bad."""
-        found = [entry["bad_weight"] for entry in self.entries if "bad_weight" in entry]
+        """Mean share of the weight of bad rows; None if rows have no weights or none is bad."""
+        found = self._values("bad_weight")
         return sum(found) / len(found) if found else None
 
     def seconds_per_step(self) -> dict[str, float]:
-        """The mean time of a step by its parts; "evaluation" is the mean over all steps, too."""
+        """Mean time per step of each part, evaluations included."""
         totals: dict[str, float] = {}
         for entry in self.entries:
             for part, seconds in entry["seconds"].items():
@@ -65,98 +66,88 @@ class Record:
         return {part: total / len(self.entries) for part, total in totals.items()}
 
     def without_times(self) -> list[dict[str, Any]]:
-        """The entries as another run of the same configuration should make them, too."""
+        """The entries without timings, which every run of the configuration reproduces."""
         return [
             {key: value for key, value in entry.items() if key != "seconds"}
             for entry in self.entries
         ]
 
+    def _values(self, key: str) -> list[float]:
+        return [entry[key] for entry in self.entries if entry.get(key) is not None]
+
 
 def is_record(folder: str | os.PathLike[str]) -> bool:
-    """Whether a run was begun in this folder."""
+    """Whether the folder holds a run."""
     return (Path(folder) / RUN_FILE).is_file()
 
 
 def read_record(folder: str | os.PathLike[str]) -> Record:
-    """The record in a folder; an entry torn at the end by a kill is left out.
+    """Read the record in a folder, without an incomplete last line, which a kill may leave.
 
     Raises:
-        FileNotFoundError: if no run was begun there.
-        NewerRecordError: if a later release wrote it.
+        FileNotFoundError: if the folder holds no run.
+        NewerRecordError: if a newer version of holdfast wrote it.
         ValueError: if it is damaged.
     """
     folder = Path(folder)
     if not is_record(folder):
         raise FileNotFoundError(f"`folder` must hold a run ({RUN_FILE}), got {folder}.")
     run = _read_run(folder / RUN_FILE)
-    lines = _lines(folder / METRICS_FILE)
+    lines = _read_lines(folder / METRICS_FILE)
     end = lines.pop() if lines and "end" in lines[-1] else None
     return Record(folder, run, lines, end)
 
 
 def _read_run(path: Path) -> dict[str, Any]:
     try:
-        run = parse_json(path.read_bytes())
+        run: dict[str, Any] = parse_json(path.read_bytes())
     except ValueError as error:
         raise failure("folder", f"hold a whole {RUN_FILE}", f"{path} ({error})") from error
-    if (
-        not isinstance(run, dict)
-        or run.get("format") != FORMAT
-        or not isinstance(run.get("version"), int)
-    ):
+    is_own = isinstance(run, dict) and run.get("format") == FORMAT
+    if not is_own or not isinstance(run.get("version"), int):
         raise failure("folder", f"hold a {RUN_FILE} written by holdfast", path)
     if run["version"] > VERSION:
-        releases = run.get("versions")
-        release = releases.get("holdfast") if isinstance(releases, dict) else "of a later release"
+        written_by = run.get("versions")
+        release = written_by.get("holdfast") if isinstance(written_by, dict) else "(unknown)"
         raise NewerRecordError(
-            f"`folder` must hold a record of version {VERSION} or older, got version {run['version']}, "
-            f"written by holdfast {release}, in {path.parent}; update holdfast."
+            f"`folder` must hold a record of version {VERSION} or older, got version "
+            f"{run['version']}, written by holdfast {release}, in {path.parent}; update holdfast."
         )
     if not isinstance(run.get("config"), dict) or not isinstance(run.get("hash"), str):
         raise failure("folder", f"hold a {RUN_FILE} with a configuration and its hash", path)
     if run["hash"] != config_hash(run["config"]):
-        raise failure(
-            "folder",
-            f"hold a {RUN_FILE} as it was written",
-            f"{path}, whose configuration does not have its hash",
-        )
+        got = f"{path}, whose configuration does not have its hash"
+        raise failure("folder", f"hold a {RUN_FILE} as it was written", got)
     return run
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
     content = path.read_bytes() if path.exists() else b""
-    found = []
-    for number, line in enumerate(
-        content.split(b"\n")[:-1], start=1
-    ):  # what no line break ends was torn by a kill
+    found: list[dict[str, Any]] = []
+    # A kill may leave an incomplete last line, without line break.
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
             entry = parse_json(line)
+            if not (_is_entry(entry, number) or is_end(entry)):
+                raise ValueError(f"neither the entry of step {number} nor an end")
         except ValueError as error:
-            raise failure(
-                "folder", "hold a whole record", f"{path}, line {number} ({error})"
-            ) from error
-        if not (_is_entry(entry, number) or is_end(entry)):
-            raise failure(
-                "folder",
-                "hold a whole record",
-                f"{path}, line {number} (neither the entry of step {number} nor an end)",
-            )
+            got = f"{path}, line {number} ({error})"
+            raise failure("folder", "hold a whole record", got) from error
         found.append(entry)
     if any("end" in entry for entry in found[:-1]):
         raise failure("folder", "hold a record whose end is its last line", path)
     return found
 
 
-def _is_entry(entry: object, step: int) -> bool:
-    """Whether it is what a run writes after this step."""
+def _is_entry(entry: Any, step: int) -> bool:
+    """Whether this is the entry of a step."""
     is_whole = isinstance(entry, dict) and {"step", "loss", "seconds"} <= entry.keys()
-    return is_whole and entry["step"] == step and isinstance(entry["seconds"], dict)  # type: ignore[index]
+    return is_whole and entry["step"] == step and isinstance(entry["seconds"], dict)
 
 
 def is_end(entry: object) -> bool:
-    """Whether it is what a run writes last."""
+    """Whether this is the last line of a run that ended."""
     if not isinstance(entry, dict):
         return False
-    return entry.get("end") == "finished" or (
-        entry.get("end") == "diverged" and isinstance(entry.get("reason"), str)
-    )
+    has_reason = isinstance(entry.get("reason"), str)
+    return entry.get("end") == "finished" or (entry.get("end") == "diverged" and has_reason)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -27,11 +27,11 @@ class Study:
     Args:
         name: unique name, such as `table2-paper-quick`.
         recipe: name of the recipe, which decides how the results are drawn.
-        variant: variant of the recipe.
+        variant: variant of the recipe; may be empty, like `size`, `note` and `command`.
         size: size of the recipe.
         title: heading in a report.
         about: the setting, in a sentence or two.
-        note: what a reader of the results must know; may be empty.
+        note: what a reader of the results must know.
         command: command line that runs it.
         place: position in a report; studies with equal places are sorted by name.
         runs: labels of each run by its hash, in the order in which lines and columns are shown.
@@ -41,15 +41,15 @@ class Study:
 
     name: str
     recipe: str
-    variant: str
-    size: str
+    variant: str = ""
+    size: str = ""
     title: str
     about: str
     note: str = ""
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     place: float = 0.0
-    runs: Mapping[str, Labels]
-    measurements: Mapping[str, Labels]
+    runs: Mapping[str, Labels] = field(default_factory=dict)
+    measurements: Mapping[str, Labels] = field(default_factory=dict)
     paper: tuple[Labels, ...] = ()
 
     @property

@@ -18,7 +18,7 @@ if sys.platform != "win32":
     import fcntl
 
 VERSION: Final = 1
-"""Of the record's form; a reader refuses what is newer than itself."""
+"""Version of the format; readers refuse newer ones."""
 
 FORMAT: Final = "holdfast run"
 RUN_FILE: Final = "run.json"
@@ -26,34 +26,33 @@ METRICS_FILE: Final = "metrics.jsonl"
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """64 hexadecimal digits that tell one configuration from every other.
+    """Hash of a configuration, in 64 hexadecimal digits, independent of the order of its keys.
 
     Example:
-        >>> config_hash({"seed": 0, "rows": 32}) == config_hash({"rows": 32, "seed": 0}) != config_hash({"rows": 32, "seed": 1})
+        >>> config_hash({"seed": 0, "rows": 32}) == config_hash({"rows": 32, "seed": 0})
         True
     """
     try:
-        text = json.dumps(_equal_numbers_alike(config), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(_with_integers(config), sort_keys=True, separators=(",", ":"))
     except RecursionError:
-        raise failure(
-            "config", "not be nested so deeply", "more levels than can be followed"
-        ) from None
+        got = "more levels than can be followed"
+        raise failure("config", "not be nested so deeply", got) from None
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _equal_numbers_alike(node: Any) -> Any:
-    """The same with whole numbers for 1.0 and its like, because 1 and 1.0 are equal."""
+def _with_integers(node: Any) -> Any:
+    """The node with 1 in place of 1.0: equal numbers shall have equal hashes."""
     if isinstance(node, Mapping):
-        return {key: _equal_numbers_alike(value) for key, value in node.items()}
+        return {key: _with_integers(value) for key, value in node.items()}
     if isinstance(node, (list, tuple)):
-        return [_equal_numbers_alike(value) for value in node]
+        return [_with_integers(value) for value in node]
     return int(node) if isinstance(node, float) and node.is_integer() else node
 
 
 def create_record(
     folder: str | os.PathLike[str], config: Mapping[str, Any], **provenance: Any
 ) -> None:
-    """Begin a record: the folder, and in it `run.json` with the configuration, its hash and where it comes from."""
+    """Create the folder and its `run.json` with configuration, hash and provenance."""
     run = {
         "format": FORMAT,
         "version": VERSION,
@@ -69,15 +68,16 @@ def create_record(
 
 @final
 class Journal:
-    """The open `metrics.jsonl` of a run, which one process at a time may hold.
+    """The open `metrics.jsonl` of a run, locked for this process.
 
-    Every entry is handed to the system as one line at once, so a killed process leaves whole lines and at most one torn one at the end.
+    Every entry is written as one line at once; a killed process leaves whole lines and at most one
+    incomplete line at the end.
 
     Args:
         folder: the run's folder.
 
     Raises:
-        RunInUseError: if another process holds it.
+        RunInUseError: if another process has it open.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -91,24 +91,19 @@ class Journal:
 
     @property
     def n_bytes(self) -> int:
-        """How much has been written."""
+        """Size of the file."""
         return os.fstat(self._file.fileno()).st_size
 
     def cut(self, n_bytes: int) -> None:
-        """Forget what was written after the first `n_bytes`."""
+        """Drop everything after the first `n_bytes`."""
+        required = f"hold a {METRICS_FILE}"
         if n_bytes > self.n_bytes:
-            raise failure(
-                "folder",
-                f"hold a {METRICS_FILE} of at least {n_bytes} bytes, as its checkpoint says",
-                self.n_bytes,
-            )
+            required += f" of at least {n_bytes} bytes, as its checkpoint says"
+            raise failure("folder", required, self.n_bytes)
         self._file.seek(max(0, n_bytes - 1))
         if n_bytes and self._file.read(1) != b"\n":
-            raise failure(
-                "folder",
-                f"hold a {METRICS_FILE} with a line that ends at byte {n_bytes}, as its checkpoint says",
-                self._path,
-            )
+            required += f" with a line that ends at byte {n_bytes}, as its checkpoint says"
+            raise failure("folder", required, self._path)
         os.ftruncate(self._file.fileno(), n_bytes)
 
     def append(self, entry: Mapping[str, Any]) -> None:
@@ -121,7 +116,7 @@ class Journal:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def sync(self) -> None:
-        """Wait until all entries are on the disk."""
+        """Flush all entries to the disk."""
         os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
@@ -137,11 +132,10 @@ class Journal:
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:
-    """Take the file for this process; the lock goes with the process, however that ends. Not on Windows."""
+    """Lock the file until this process ends or closes it; does nothing on Windows."""
     if sys.platform != "win32":
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunInUseError(
-                f"`folder` must not be in use by another process, got {folder}."
-            ) from None
+            message = f"`folder` must not be in use by another process, got {folder}."
+            raise RunInUseError(message) from None

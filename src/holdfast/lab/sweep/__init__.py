@@ -1,7 +1,16 @@
-"""Many runs, side by side, that can be stopped and taken up at any moment."""
+"""Runs side by side in processes of their own, which can be stopped and resumed at any moment."""
 
 from holdfast.lab.sweep._cores import n_cores
-from holdfast.lab.sweep._events import SweepObserver
-from holdfast.lab.sweep._sweep import SweepResult, ended_runs, sweep
+from holdfast.lab.sweep._observer import SweepObserver
+from holdfast.lab.sweep._plan import PlannedRun, ended_runs, plan_runs
+from holdfast.lab.sweep._sweep import SweepResult, sweep
 
-__all__ = ["SweepObserver", "SweepResult", "ended_runs", "n_cores", "sweep"]
+__all__ = [
+    "PlannedRun",
+    "SweepObserver",
+    "SweepResult",
+    "ended_runs",
+    "n_cores",
+    "plan_runs",
+    "sweep",
+]

@@ -1,230 +1,139 @@
-"""All runs of a plan, side by side, each of them once."""
+"""Training of many runs, side by side."""
 
 import os
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple, final
+from multiprocessing.connection import wait
+from typing import Any, final
 
 import torch
 
-from holdfast.errors import NewerRecordError
-from holdfast.lab.config import Config, config_to_json, hash_of, run_name
-from holdfast.lab.paper import Plan
-from holdfast.lab.paper.measurements import Measurement, measurements
-from holdfast.lab.records import (
-    MEASUREMENT_SUFFIX,
-    RUN_FILE,
-    config_hash,
-    machine,
-    parse_json,
-    read_measurement,
-    read_record,
-    versions,
-    write_measurement,
-)
+from holdfast.lab.config import hash_of
+from holdfast.lab.records import read_record
 from holdfast.lab.sweep._cores import threads_each
-from holdfast.lab.sweep._events import SweepObserver
-from holdfast.lab.sweep._worker import reason_of
-from holdfast.lab.sweep._workers import Workers
+from holdfast.lab.sweep._observer import SweepObserver
+from holdfast.lab.sweep._plan import PlannedRun, has_ended
+from holdfast.lab.sweep._process import CONTEXT, RunProcess, reason_of, signals_blocked
+
+POLL_SECONDS = 0.2
+"""Time between two checks of `stop` and of the active runs' records."""
 
 
 @final
 @dataclass
 class SweepResult:
-    """What became of a sweep: how many measurements and runs there are, made or ended, what failed and why, and whether it was stopped."""
+    """Result of a sweep.
 
-    n_measurements: int = 0
-    n_measured: int = 0
+    Args:
+        n_runs: number of runs.
+        n_ended: number of runs that have ended, in this sweep or before.
+        failures: one line per run that failed.
+        errors: the exceptions of these runs.
+        was_stopped: whether `stop` ended the sweep.
+    """
+
     n_runs: int = 0
     n_ended: int = 0
     failures: list[str] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
     was_stopped: bool = False
+
+    def add_failure(self, name: str, error: Exception) -> str:
+        """Add the failure of the run of this name, and return its reason."""
+        self.failures.append(f"{name}: {reason_of(error)}")
+        self.errors.append(error)
+        return reason_of(error)
 
 
 def sweep(
-    plan: Plan,
-    folder: str | os.PathLike[str],
+    runs: Sequence[PlannedRun],
     observer: SweepObserver,
     *,
     n_workers: int,
     known: Container[str] = frozenset(),
     data_dir: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
+    n_threads: int | None = None,
+    checkpoint_seconds: float = 30.0,
+    tensorboard: bool = False,
     stop: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> SweepResult:
-    """Make what the folder does not have yet of a plan.
+    """Train all runs that have not ended, each in a process of its own.
 
-    Runs are known by their hash, wherever in the folder they lie: those that ended are not made again, those that stopped go on. Whatever kills the sweep, the next one
-    goes on from there. A run that fails is told, and the others go on.
+    A run that was stopped or killed is resumed after its last checkpoint. If a run fails, the
+    others continue. If this process is killed, its runs stop after their current step with a
+    checkpoint, and another sweep resumes them.
 
     Args:
-        plan: the runs and measurements.
-        folder: for all of them.
-        observer: is told how it goes.
-        n_workers: processes side by side. They share the cores; none of them has more threads than its part, or than this process.
-        known: hashes of runs that ended elsewhere, and are not made again.
-        data_dir: where data sets may be, besides the usual places.
+        runs: the runs, in the order in which they start.
+        observer: receives the progress events.
+        n_workers: number of runs at the same time.
+        known: hashes of runs that ended elsewhere and are skipped.
+        data_dir: another folder to search for data sets.
         device: where to compute.
-        stop: asked every now and then; if it says True, all runs stop after their step, with a checkpoint.
-        command: what makes the same, for the records.
+        n_threads: torch's number of threads in each run; by default its share of the cores, and at
+            most the number of threads of this process.
+        checkpoint_seconds: time between checkpoints.
+        tensorboard: whether to write TensorBoard files into the runs' folders.
+        stop: called a few times per second; when it returns True, all runs stop after their
+            current step with a checkpoint.
+        command: the command line, for the records.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    result = SweepResult(n_measurements=len(plan.measurements), n_runs=len(plan.configs))
-    observer.planned(len(plan.measurements), list(plan.configs))
-    for measurement in plan.measurements:
-        if stop():
-            result.was_stopped = True
-            return result
-        _measure(measurement, folder, command, observer, result)
-    missing = _missing(plan.configs, folder, known, observer, result)
-    if missing:
-        options = {
-            "data_dir": None if data_dir is None else os.fspath(data_dir),
-            "device": str(device),
-            "command": list(command),
-        }
-        n_threads = threads_each(
-            n_workers
-        )  # however few runs are left: other threads would round otherwise
-        with Workers(min(n_workers, len(missing)), n_threads) as workers:
-            _make(missing, workers, options, observer, stop, result)
+    observer.planned(runs)
+    result, waiting = SweepResult(n_runs=len(runs)), deque[PlannedRun]()
+    for run in runs:
+        if hash_of(run.config) in known or has_ended(run.folder):
+            result.n_ended += 1
+            observer.known(run)
+        else:
+            waiting.append(run)
+    # However few runs are left: another number of threads would round differently.
+    n_threads = threads_each(n_workers) if n_threads is None else n_threads
+    options = {
+        "data_dir": None if data_dir is None else os.fspath(data_dir),
+        "device": str(device),
+        "checkpoint_seconds": checkpoint_seconds,
+        "tensorboard": tensorboard,
+        "command": list(command),
+    }
+    active: dict[PlannedRun, RunProcess] = {}
+    stop_receiver, stop_sender = CONTEXT.Pipe(duplex=False)
+    try:
+        while waiting or active:
+            if not result.was_stopped and stop():
+                result.was_stopped = True
+                waiting.clear()
+                stop_sender.close()
+            while waiting and len(active) < n_workers:
+                observer.began(run := waiting.popleft())
+                with signals_blocked():  # until `active` has the process
+                    active[run] = RunProcess(run, stop_receiver, n_threads, options)
+            _take_news(active, observer, result)
+    finally:
+        for process in active.values():
+            process.close()
+        stop_sender.close()
+        stop_receiver.close()
     return result
 
 
-def _measure(
-    measurement: Measurement,
-    folder: Path,
-    command: Sequence[str],
-    observer: SweepObserver,
-    result: SweepResult,
+def _take_news(
+    active: dict[PlannedRun, RunProcess], observer: SweepObserver, result: SweepResult
 ) -> None:
-    """Measure, unless it was measured before."""
-    try:
-        is_new = _make_measurement(measurement, folder, command)
-    except Exception as error:  # whatever it is, the others shall be made
-        result.failures.append(f"{measurement.name}: {reason_of(error)}")
-        observer.not_measured(measurement, reason_of(error))
-        return
-    result.n_measured += 1
-    observer.measured(measurement, is_new=is_new)
-
-
-def _make_measurement(measurement: Measurement, folder: Path, command: Sequence[str]) -> bool:
-    """Whether there was need to."""
-    config = measurements.to_json(measurement)
-    path = folder / f"{measurement.name}-{config_hash(config)[:8]}{MEASUREMENT_SUFFIX}"
-    if path.exists():
-        try:
-            read_measurement(path)
-        except NewerRecordError:
-            raise
-        except ValueError:
-            pass  # damaged: measured again
-        else:
-            return False
-    where = {
-        "versions": versions(),
-        "machine": machine(torch.device("cpu")),
-        "command": list(command),
-    }
-    write_measurement(folder, measurement.name, config, measurement.measure(), **where)
-    return True
-
-
-def _missing(
-    configs: Sequence[Config],
-    folder: Path,
-    known: Container[str],
-    observer: SweepObserver,
-    result: SweepResult,
-) -> deque[tuple[Config, Path]]:
-    """The runs that are still to be made, and where."""
-    found = _best_by_hash(folder)
-    missing: deque[tuple[Config, Path]] = deque()
-    for config in configs:
-        worth, place = found.get(hash_of(config), (NOTHING, folder / run_name(config)))
-        if hash_of(config) in known or worth.has_ended:
-            result.n_ended += 1
-            observer.known(config)
-        else:
-            missing.append((config, place))
-    return missing
-
-
-def ended_runs(folder: str | os.PathLike[str]) -> frozenset[str]:
-    """The hashes of the runs in the folder that need not be made again."""
-    return frozenset(
-        key for key, (worth, _) in _best_by_hash(Path(folder)).items() if worth.has_ended
-    )
-
-
-class _Worth(NamedTuple):
-    """By which one of two folders of one run is the better one to go on with."""
-
-    is_whole: bool
-    has_ended: bool
-    n_steps: int
-
-
-NOTHING = _Worth(is_whole=False, has_ended=False, n_steps=0)
-
-
-def _best_by_hash(folder: Path) -> dict[str, tuple[_Worth, Path]]:
-    """The runs in the folder by their hash."""
-    found: dict[str, tuple[_Worth, Path]] = {}
-    for path in sorted(folder.rglob(RUN_FILE)):
-        try:
-            key = str(parse_json(path.read_bytes())["hash"])
-        except (ValueError, TypeError, KeyError, OSError):
-            continue  # of no use here; whoever makes a run of this name is told what is wrong
-        worth = _worth(path.parent)
-        if key not in found or worth > found[key][0]:
-            found[key] = (worth, path.parent)
-    return found
-
-
-def _worth(place: Path) -> _Worth:
-    try:
-        record = read_record(place)
-    except (ValueError, OSError):
-        return NOTHING
-    return _Worth(is_whole=True, has_ended=record.end is not None, n_steps=record.n_steps)
-
-
-def _make(
-    missing: deque[tuple[Config, Path]],
-    workers: Workers,
-    options: Mapping[str, object],
-    observer: SweepObserver,
-    stop: Callable[[], bool],
-    result: SweepResult,
-) -> None:
-    in_hand: dict[int, tuple[Config, Path]] = {}
-    while missing or in_hand:
-        if not result.was_stopped and stop():
-            result.was_stopped = True
-            workers.stop()
-        if result.was_stopped:
-            missing.clear()
-        for number in workers.idle[: len(missing)]:
-            config, place = in_hand[number] = missing.popleft()
-            observer.began(number, config, place)
-            workers.give(
-                number, {"config": config_to_json(config), "folder": os.fspath(place), **options}
-            )
-        for number, message in workers.news():
-            if "entry" in message:
-                observer.stepped(number, message["entry"])
-                continue
-            config, place = in_hand.pop(number)
-            if "failed" in message:
-                result.failures.append(f"{place.name}: {message['failed']}")
-                observer.failed(number, config, message["failed"])
+    """Report what the active runs did, and remove those that are over."""
+    ready: list[Any] = wait([process.messages for process in active.values()], POLL_SECONDS)
+    for run, process in list(active.items()):
+        if process.messages in ready:
+            process.receive()
+        for entry in process.new_entries():
+            observer.stepped(run, entry)
+        if process.is_over:
+            del active[run]
+            if process.error is not None:
+                observer.failed(run, result.add_failure(run.folder.name, process.error))
             else:
-                record = read_record(place)
+                record = read_record(run.folder)
                 result.n_ended += record.end is not None
-                observer.ended(number, config, record)
+                observer.ended(run, record)

@@ -1,4 +1,4 @@
-"""The training of one configuration, with its record and checkpoints."""
+"""Training of one configuration, with its record and checkpoints."""
 
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._evaluation import evaluate

@@ -1,4 +1,4 @@
-"""Which samples a step sees."""
+"""The samples of each step."""
 
 from typing import final
 
@@ -12,26 +12,28 @@ from holdfast.seeds import stream
 
 @final
 class Batches:
-    """The indices of the samples of every step, as a function of seed and step alone.
+    """Indices of the samples of every step, as a function of seed and step.
 
-    Every client walks over its own samples again and again, in a new order at each pass, `row_size` at a step. Where rows have no clients of their own, one walk over all
-    samples serves all rows. Walks are not cut at the end of a pass: each sample comes once in each.
+    Each client passes over its own samples again and again, in a new order each time, and takes
+    `row_size` of them per step. If rows have no clients of their own, one pass over all samples
+    serves all rows. A step may continue into the next pass: every pass has each sample once.
 
     Args:
-        labels: [N] of the training samples, by which partitions divide them.
-        partition: who holds which samples.
-        n_rows: rows of a step.
-        row_size: samples of a row.
-        n_trusted: samples that are kept aside, chosen at random.
+        labels: [N] labels of the training samples, for partitions by label.
+        partition: which client holds which samples.
+        n_rows: rows per step.
+        row_size: samples per row.
+        n_trusted: samples that are set aside, chosen at random.
         seed: root of the random numbers.
 
     Attributes:
-        shares: the indices that each client holds.
-        trusted: the indices that were kept aside.
+        shares: the indices of each client.
+        trusted: the indices that are set aside.
 
     Example:
         >>> from holdfast.lab.partitions import Shuffled
-        >>> batches = Batches(torch.zeros(10), Shuffled(), n_rows=2, row_size=2, n_trusted=0, seed=0)
+        >>> options = {"n_rows": 2, "row_size": 2, "n_trusted": 0, "seed": 0}
+        >>> batches = Batches(torch.zeros(10), Shuffled(), **options)
         >>> sorted(torch.cat([batches.indices(step) for step in range(5)]).tolist())  # two passes
         [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]
     """
@@ -47,11 +49,8 @@ class Batches:
         seed: int,
     ) -> None:
         if n_trusted >= len(labels):
-            raise failure(
-                "n_trusted",
-                f"leave some of the {len(labels)} training samples to the rows",
-                n_trusted,
-            )
+            requirement = f"leave some of the {len(labels)} training samples to the rows"
+            raise failure("n_trusted", requirement, n_trusted)
         order = torch.randperm(len(labels), generator=stream(seed, "trusted"))
         self.trusted, kept = order[:n_trusted], order[n_trusted:].sort().values
         shares = partition.divide(labels.cpu()[kept], n_rows, generator=stream(seed, "partition"))
@@ -62,37 +61,32 @@ class Batches:
         self._passes: dict[int, tuple[int, Tensor]] = {}
 
     def epoch(self, step: int) -> float:
-        """How many passes over all samples so many steps are; whole where it should be."""
+        """Number of passes over all samples in the first `step` steps."""
         return step * self._batch_size / self._n
 
     def indices(self, step: int) -> Tensor:
-        """[n_rows * row_size] the samples of a step, row by row."""
-        return torch.cat(
-            [self._walk(client, step * self._taken) for client in range(len(self.shares))]
-        )
+        """[n_rows * row_size] samples of a step, row by row."""
+        start = step * self._taken
+        return torch.cat([self._next(client, start) for client in range(len(self.shares))])
 
     def trusted_indices(self, step: int, n: int) -> Tensor:
-        """[n] samples of those kept aside, drawn with replacement."""
-        drawn = torch.randint(
-            len(self.trusted), (n,), generator=stream(self._seed, "trusted batch", step)
-        )
-        return self.trusted[drawn]
+        """[n] trusted samples for a step, drawn with replacement."""
+        generator = stream(self._seed, "trusted batch", step)
+        return self.trusted[torch.randint(len(self.trusted), (n,), generator=generator)]
 
-    def _walk(self, client: int, start: int) -> Tensor:
-        """The next samples of a client that has taken `start` before."""
-        own, found, n_left = len(self.shares[client]), [], self._taken
+    def _next(self, client: int, start: int) -> Tensor:
+        """The next samples of a client that has taken `start` samples before."""
+        found, n_left = [], self._taken
         while n_left:
-            number, offset = divmod(start, own)
+            number, offset = divmod(start, len(self.shares[client]))
             part = self._pass(client, number)[offset : offset + n_left]
             found.append(part)
             start, n_left = start + len(part), n_left - len(part)
         return torch.cat(found)
 
     def _pass(self, client: int, number: int) -> Tensor:
-        """The client's samples in the order of its pass of this number; the latest is kept."""
+        """The client's samples in the order of its pass of this number; the last one is cached."""
         if self._passes.get(client, (-1,))[0] != number:
-            order = torch.randperm(
-                len(self.shares[client]), generator=stream(self._seed, "order", client, number)
-            )
-            self._passes[client] = (number, self.shares[client][order])
+            share, generator = self.shares[client], stream(self._seed, "order", client, number)
+            self._passes[client] = (number, share[torch.randperm(len(share), generator=generator)])
         return self._passes[client][1]

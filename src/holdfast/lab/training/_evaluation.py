@@ -1,4 +1,4 @@
-"""How good a model is."""
+"""Evaluation on the test set."""
 
 import math
 from collections.abc import Callable
@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from holdfast.lab.data import DataSet
-from holdfast.threats import Backdoor, Corruption, TargetLabel
+from holdfast.threats import Backdoor, Corruption, WrongLabels
 
 CHUNK = 100
-"""Images at a time. On a CPU larger chunks take twice as long: their activations are new memory each time, which the system clears first."""
+"""Images per forward pass. On a CPU larger chunks take twice as long: their activations are new
+memory each time, which the system clears first."""
 
 
 def evaluate(
@@ -20,41 +21,37 @@ def evaluate(
 ) -> dict[str, Any]:
     """Accuracy and loss on the test set, in eval mode; a loss that is not finite is None.
 
-    With a corruption that has a target class, also `attack_success`: the share of images of other classes that the model takes for
-    it, bearing the trigger if there is one.
+    For a corruption with a target class, also `attack_success`: the share of the images of other
+    classes that the model assigns to it, with the trigger if there is one.
     """
     labels = data.test.labels
     scores = _scores(model, data, lambda images: images)
     loss, predicted = float(cross_entropy(scores, labels)), scores.argmax(1)
-    found = {
-        "accuracy": _share(predicted == labels),
-        "test_loss": loss if math.isfinite(loss) else None,
-    }
+    test_loss = loss if math.isfinite(loss) else None
+    found = {"accuracy": _share(predicted == labels), "test_loss": test_loss}
     if isinstance(corruption, Backdoor):
         predicted = _scores(model, data, corruption.stamp).argmax(1)
-    if isinstance(corruption, (Backdoor, TargetLabel)):
-        found["attack_success"] = _share(
-            predicted[labels != corruption.target] == corruption.target
-        )
+    if isinstance(corruption, (Backdoor, WrongLabels)) and corruption.target is not None:
+        target = corruption.target
+        found["attack_success"] = _share(predicted[labels != target] == target)
     return found
 
 
 @torch.no_grad()
 def _scores(model: nn.Module, data: DataSet, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """[N, classes] what the model makes of the test images, each changed on image scale first."""
+    """[N, n_classes] scores of the test images, each changed before it is normalized."""
     was_training = model.training
     model.eval()
     try:
         parts = torch.arange(len(data.test), device=data.test.labels.device).split(CHUNK)
-        return torch.cat(
-            [model(as_input(data, change(data.test.batch(part)[0]))) for part in parts]
-        )
+        images = (change(data.test.batch(part)[0]) for part in parts)
+        return torch.cat([model(as_input(data, some)) for some in images])
     finally:
         model.train(was_training)
 
 
 def as_input(data: DataSet, images: Tensor) -> Tensor:
-    """Images on image scale as the model takes them: normalised, with channels last, which doubles the speed of convolutions on a CPU."""
+    """Images normalized for the model, channels last, which doubles the speed on a CPU."""
     return data.normalize(images).contiguous(memory_format=torch.channels_last)
 
 

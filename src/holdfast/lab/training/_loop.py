@@ -1,158 +1,272 @@
-"""The training loop."""
+"""The training loop and its state."""
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
 
 from holdfast.errors import DivergedError
-from holdfast.lab.training._clock import Clock
+from holdfast.lab.config import Config
+from holdfast.lab.data import DataSet
+from holdfast.lab.models import models
+from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._evaluation import as_input, evaluate
-from holdfast.lab.training._experiment import Experiment
-from holdfast.lab.training._trust import descent_score, trusted_gradient
+from holdfast.layout import Layout
+from holdfast.optim import RobustOptimizer
 from holdfast.robust_step import StepResult
 from holdfast.seeds import stream
+from holdfast.sources import MicroBatches, WorkerMomentum
+
+
+@final
+class Experiment:
+    """Model, source, optimizer and batches of a configuration, and the state of its training.
+
+    Args:
+        config: the configuration.
+        data: its data set.
+        device: where to compute.
+    """
+
+    def __init__(self, config: Config, data: DataSet, device: torch.device) -> None:
+        self.config = config
+        self.device = device
+        self.data = data.to(device)
+        model = models[config.model](shape=data.shape, generator=stream(config.seed, "model"))
+        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.source = MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=config.n_rows)
+        inner = config.optimizer.build(self.model.parameters())
+        self.optimizer = RobustOptimizer(inner, config.step())
+        beta = config.worker_momentum
+        self.worker_momentum = WorkerMomentum(beta=beta) if beta else None
+        self.batches = Batches(
+            data.train.labels,
+            config.partition,
+            n_rows=config.n_rows,
+            row_size=config.row_size,
+            n_trusted=config.n_trusted,
+            seed=config.seed,
+        )
+        self.attack_state: Tensor | None = None
+        self.direction: Tensor | None = None
+
+    @property
+    def lr(self) -> float:
+        """The current learning rate."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state that changes from step to step.
+
+        Generators are not part of it: random numbers depend only on seed and step. The exception is
+        the robust step, which keeps its generator in its own state.
+        """
+        momentum = self.worker_momentum
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "worker_momentum": None if momentum is None else momentum.state_dict(),
+            "attack_state": self.attack_state,
+            "direction": self.direction,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state exactly."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.worker_momentum is not None:
+            self.worker_momentum.load_state_dict(state["worker_momentum"])
+        for name in ("attack_state", "direction"):
+            setattr(self, name, None if state[name] is None else state[name].to(self.device))
+
+
+@final
+class Clock:
+    """Seconds spent in each part of a step."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """Add the time since the last lap to `part`."""
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
+        now = time.perf_counter()
+        self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self._last, 6)
+        self._last = now
 
 
 def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
-    """Make the steps from `start` on, and yield an entry for the record after each.
+    """Train from step `start` on, and yield an entry for the record after each step.
 
     Raises:
-        DivergedError: if the honest rows' loss, or a parameter, is not finite any more.
-        NonFiniteRowsError: if most rows are not.
-        NonFiniteMemoryError: if what the step would carry over or send is not.
+        DivergedError: if the loss of the honest rows or a parameter is not finite.
+        NonFiniteRowsError: if most rows are not finite.
+        NonFiniteMemoryError: if the state of the robust step would not be finite.
     """
     config, data, optimizer = experiment.config, experiment.data, experiment.optimizer
-    batches = experiment.batches
+    threat, batches = config.threat, experiment.batches
+    n_epochs = batches.epoch(config.n_steps)
     for step in range(start, config.n_steps):
         clock, at = Clock(experiment.device), {"seed": config.seed, "step": step}
-        set_lr(
-            experiment,
-            config.optimizer.lr
-            * config.schedule.factor(batches.epoch(step), batches.epoch(config.n_steps)),
-        )
-        bad_rows = config.threat.bad_rows(config.n_rows, **at)
+        factor = config.schedule.factor(batches.epoch(step), n_epochs)
+        for group in optimizer.param_groups:
+            group["lr"] = config.optimizer.lr * factor
+        bad_rows = threat.bad_rows(config.n_rows, **at)
         indices = batches.indices(step)
         images, labels = data.train.batch(indices.to(experiment.device))
         clock.lap("data")
-        bad_samples = config.threat.bad_samples(indices, bad_rows, n_train=len(data.train), **at)
-        images, labels = config.threat.corrupt(images, labels, bad_samples, **at)
+        bad_samples = threat.bad_samples(indices, bad_rows, n_train=len(data.train), **at)
+        images, labels = threat.corrupt(images, labels, bad_samples, **at)
         clock.lap("attack")
-        with own_randomness("dropout", experiment, step):
+        with reproducible_dropout("dropout", experiment, step):
             rows = experiment.source(as_input(data, images), labels)
         loss = honest_loss(experiment, bad_rows)
         if experiment.worker_momentum is not None:
-            rows = experiment.source.layout.rows(
-                experiment.worker_momentum(rows).matrix()
-            )  # a copy, which attackers may change
+            # Attackers may change the rows in place, so they get a copy of the momentum.
+            rows = experiment.source.layout.rows(experiment.worker_momentum(rows).matrix())
         clock.lap("gradient")
-        experiment.attack_state = config.threat.falsify(
+        experiment.attack_state = threat.apply_attack(
             rows, bad_rows, **at, state=experiment.attack_state
         )
         clock.lap("attack")
         optimizer.zero_grad()
         result = optimizer.backward(rows, **call_arguments(experiment, step))
         assert result is not None
-        remember(experiment, result)
+        keep_direction(experiment, result)
         clock.lap("aggregation")
         optimizer.step()
-        check_parameters(experiment)
+        check_parameters(experiment.model)
         clock.lap("optimizer")
-        entry = {"step": step + 1, "loss": loss, **account(experiment, step + 1, result, bad_rows)}
+        entry = log_entry(experiment, step + 1, loss, result, bad_rows)
         if (step + 1) % config.evaluate_every == 0 or step + 1 == config.n_steps:
-            entry |= evaluate(experiment.model, data, config.threat.corruption)
+            entry |= evaluate(experiment.model, data, threat.corruption)
             clock.lap("evaluation")
         yield entry | {"seconds": clock.seconds}
 
 
-def set_lr(experiment: Experiment, lr: float) -> None:
-    """Use this learning rate from now on."""
-    for group in experiment.optimizer.param_groups:
-        group["lr"] = lr
-
-
 @contextmanager
-def own_randomness(name: str, experiment: Experiment, step: int) -> Iterator[None]:
-    """Let dropout, which draws from torch's global generators, depend on name, seed and step alone; they are put back afterwards."""
+def reproducible_dropout(name: str, experiment: Experiment, step: int) -> Iterator[None]:
+    """Seed torch's global generators by name, seed and step, and restore them afterwards.
+
+    Dropout draws from them and takes no generator.
+    """
     kind = experiment.device.type
     n_devices = 0 if kind == "cpu" else torch.get_device_module(kind).device_count()
     with torch.random.fork_rng(range(n_devices), device_type="cuda" if kind == "cpu" else kind):
-        drawn = stream(experiment.config.seed, name, step).initial_seed()
-        torch.default_generator.manual_seed(drawn)
+        seed = stream(experiment.config.seed, name, step).initial_seed()
+        torch.default_generator.manual_seed(seed)
         if n_devices:
-            torch.manual_seed(drawn)  # also of every device, all of which are put back
+            torch.manual_seed(seed)  # seeds every device
         yield
 
 
 def honest_loss(experiment: Experiment, bad_rows: Tensor) -> float:
-    """The mean loss of the honest rows, which must be a number; what bad rows report is the attacker's to choose."""
+    """Mean loss of the honest rows; bad rows may report any loss."""
     loss = float(experiment.source.losses.cpu()[~bad_rows].double().mean())
     if not math.isfinite(loss):
         raise DivergedError(f"`loss` must be finite, got {loss}.")
     return loss
 
 
-def check_parameters(experiment: Experiment) -> None:
-    """All parameters are numbers."""
-    largest = [
-        torch.linalg.vector_norm(parameter.detach(), torch.inf)
-        for parameter in experiment.model.parameters()
-    ]
+def check_parameters(model: nn.Module) -> None:
+    """Refuse parameters that are not finite."""
+    largest = [torch.linalg.vector_norm(one.detach(), torch.inf) for one in model.parameters()]
     if not bool(torch.isfinite(torch.stack(largest)).all()):
         raise DivergedError("`parameters` must be finite, got NaN or infinity.")
 
 
 def call_arguments(experiment: Experiment, step: int) -> dict[str, Any]:
-    """What the rule's call brings: a trusted gradient, a loss on trusted samples, or the direction before."""
-    config = experiment.config
-    if config.needs_trust:
-        trusted = experiment.batches.trusted_indices(step, config.row_size).to(experiment.device)
-        images, labels = experiment.data.train.batch(trusted)
-        with own_randomness("trusted dropout", experiment, step):
-            if "reference" in config.aggregator.needs:
-                return {
-                    "reference": trusted_gradient(
-                        experiment.model, as_input(experiment.data, images), labels
-                    )
-                }
-            lr = float(experiment.optimizer.param_groups[0]["lr"])
-            return {
-                "score": descent_score(
-                    experiment.model, lr, as_input(experiment.data, images), labels
-                )
-            }
-    return {"reference": experiment.direction} if experiment.direction is not None else {}
+    """The aggregator's further arguments: a reference gradient, or a score for directions."""
+    config, model = experiment.config, experiment.model
+    if not config.needs_trust:
+        return {} if experiment.direction is None else {"reference": experiment.direction}
+    trusted = experiment.batches.trusted_indices(step, config.row_size).to(experiment.device)
+    images, labels = experiment.data.train.batch(trusted)
+    images = as_input(experiment.data, images)
+    with reproducible_dropout("trusted dropout", experiment, step):
+        if "reference" in config.aggregator.needs:
+            return {"reference": trusted_gradient(model, images, labels)}
+        return {"score": descent_score(model, experiment.lr, images, labels)}
 
 
-def remember(experiment: Experiment, result: StepResult) -> None:
-    """Keep the direction for a rule that starts from the one before."""
+def trusted_gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """[d] gradient of the loss on trusted samples; the model's buffers stay unchanged."""
+    before = [buffer.clone() for buffer in model.buffers()]
+    gradient = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=1)(images, labels).matrix()[0]
+    for buffer, value in zip(model.buffers(), before, strict=True):
+        buffer.copy_(value)
+    return gradient
+
+
+def descent_score(
+    model: nn.Module, lr: float, images: Tensor, labels: Tensor
+) -> Callable[[Tensor], float]:
+    """A function of a direction: the decrease of the loss on trusted samples after a step along it.
+
+    Losses are computed in eval mode, where dropout is off and a bad row cannot change the running
+    statistics.
+    """
+    layout = Layout(model)
+
+    @torch.no_grad()
+    def loss(direction: Tensor) -> Tensor:
+        parts = zip(layout.names, layout.parameters, layout.split(direction), strict=True)
+        moved: dict[str, Any] = {name: value - lr * piece for name, value, piece in parts}
+        was_training = model.training
+        model.eval()
+        try:
+            return cross_entropy(functional_call(model, moved, (images,)), labels)
+        finally:
+            model.train(was_training)
+
+    before = loss(torch.zeros(layout.d, device=images.device))
+    return lambda direction: float(before - loss(direction))
+
+
+def keep_direction(experiment: Experiment, result: StepResult) -> None:
+    """Keep the direction if the aggregator starts from the previous one."""
     if "reference" in experiment.config.aggregator.takes and not experiment.config.needs_trust:
         experiment.direction = result.direction.clone()
 
 
-def account(
-    experiment: Experiment, step: int, result: StepResult, bad_rows: Tensor
+def log_entry(
+    experiment: Experiment, step: int, loss: float, result: StepResult, bad_rows: Tensor
 ) -> dict[str, Any]:
-    """What the record keeps of a step."""
+    """The record's entry of a step; diagnostics that are not finite are None."""
     entry: dict[str, Any] = {
-        "lr": float(experiment.optimizer.param_groups[0]["lr"]),
+        "step": step,
+        "loss": loss,
+        "lr": experiment.lr,
         "n_rejected": int(result.rejected.sum()),
-        "residual": result.residual,
-        "memory_norm": result.memory_norm,
-        "gap": result.gap,
+        "residual": finite(result.residual),
+        "memory_norm": finite(result.memory_norm),
+        "gap": finite(result.gap),
         "outcome": result.outcome.value,
     }
-    if result.weights is not None and experiment.config.threat.hits_rows:
+    hits_rows = experiment.config.threat.hits_rows
+    if result.weights is not None and hits_rows:
         weights = result.weights.abs()
-        total = float(weights.sum())  # zero for a rule that trusts nobody
-        entry["bad_weight"] = float(weights[bad_rows].sum()) / total if total else 0.0
+        total = float(weights.sum())  # zero if the rule rejects every row
+        entry["bad_weight"] = finite(float(weights[bad_rows].sum()) / total if total else 0.0)
     if step % experiment.config.rows_every == 0:
         entry["rejected"] = result.rejected.nonzero().flatten().tolist()
         if result.weights is not None:
-            entry["weights"] = [float(f"{weight:.6g}") for weight in result.weights.tolist()]
-        if experiment.config.threat.hits_rows:
+            rounded = (float(f"{weight:.6g}") for weight in result.weights.tolist())
+            entry["weights"] = list(map(finite, rounded))
+        if hits_rows:
             entry["bad"] = bad_rows.nonzero().flatten().tolist()
     return entry
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None if it is not finite, which JSON cannot express."""
+    return value if value is not None and math.isfinite(value) else None

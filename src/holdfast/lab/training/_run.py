@@ -1,8 +1,9 @@
-"""A run from its beginning, or from where it stopped, to its end."""
+"""A run, from its start or last checkpoint to its end."""
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ from holdfast.lab.records import (
     save_checkpoint,
     versions,
 )
-from holdfast.lab.training._experiment import Experiment
-from holdfast.lab.training._loop import training
+from holdfast.lab.training._loop import Experiment, training
+from holdfast.lab.training._tensorboard import TensorBoard
 
-CHECKPOINT_FILE = "checkpoint.safetensors"
+CHECKPOINT_FILE = "checkpoint.pt"
 
 Watcher = Callable[[Mapping[str, Any]], None]
-"""Is shown every entry once the record has it."""
+"""Receives every new entry after it was written to the record."""
 
 
 def run(
@@ -43,57 +44,60 @@ def run(
     data_dir: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
     checkpoint_seconds: float = 30.0,
+    tensorboard: bool = False,
+    on_start: Callable[[int], None] = lambda _: None,
     watchers: Sequence[Watcher] = (),
     stop: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> Record:
-    """Train as the configuration says, and leave the record and checkpoints in the folder.
+    """Train a configuration, with its record and checkpoints in the folder.
 
-    Whatever the folder has of the same run is taken up: a run that ended is returned as it is, one that was killed goes on from its last
-    checkpoint, and its record will be the same, bit for bit and times apart, as if nothing had happened.
+    A run in the folder that has ended is returned unchanged. One that was stopped or killed is
+    resumed after its last checkpoint; its record will be equal, except timings, to that of an
+    uninterrupted run.
 
     Args:
         config: the configuration.
-        folder: of this run alone; made if missing.
-        data_dir: where the data set may be, besides the usual places.
+        folder: the run's own folder; created if missing.
+        data_dir: another folder to search for the data set.
         device: where to compute.
-        checkpoint_seconds: time between checkpoints; 0 makes one after each step. There is always one at the end.
-        watchers: are shown every new entry.
-        stop: asked after each step; if it says True, the run stops there with a checkpoint, and can be taken up later.
-        command: what the user typed, for the record.
+        checkpoint_seconds: time between checkpoints; 0 for one after each step. There is always
+            one at the end.
+        tensorboard: whether to write TensorBoard files into the folder.
+        on_start: called with the number of steps made so far, before the next one.
+        watchers: called with every new entry.
+        stop: called after each step; if it returns True, the run stops with a checkpoint.
+        command: the command line, for the record.
 
     Returns:
-        The record. Its `end` says whether the run finished, diverged (with the reason; the last checkpoint is of a step where all was well) or
-        was stopped (None).
+        The record. Its `end` is "finished", "diverged" (with the reason; the last checkpoint is
+        from before) or, if the run was stopped, None.
 
     Raises:
         ValueError: if the folder holds another run.
-        MissingDataError: if the data set is not there.
-        RunInUseError: if another process is at it.
-        OSError: if the disk refuses.
+        MissingDataError: if the data set is missing.
+        RunInUseError: if another process trains this run.
+        OSError: if a file cannot be written.
     """
     folder, device = Path(folder), torch.device(device)
     check_nonnegative("checkpoint_seconds", checkpoint_seconds)
-    known = _known(config, folder)
+    known = _read_own(config, folder)
     if known is not None and known.end is not None:
         return known
     experiment = Experiment(config, load(config.data, data_dir=data_dir), device)
-    folder.mkdir(parents=True, exist_ok=True)
-    with Journal(folder) as journal:
-        known = _known(
-            config, folder
-        )  # again, because from here on the folder is this process's alone
+    with ExitStack() as stack:
+        if tensorboard:
+            watchers = [*watchers, stack.enter_context(closing(TensorBoard(folder)))]
+        folder.mkdir(parents=True, exist_ok=True)
+        journal = stack.enter_context(Journal(folder))
+        known = _read_own(config, folder)  # again: another process may have used the folder
         if known is None:
-            create_record(
-                folder,
-                config_to_json(config),
-                versions=versions(),
-                machine=machine(device),
-                command=list(command),
-            )
+            provenance = {"versions": versions(), "machine": machine(device)}
+            create_record(folder, config_to_json(config), **provenance, command=list(command))
         elif known.end is not None:
             return known
-        step = _take_up(experiment, folder, journal)
+        step = _restore(experiment, folder, journal)
+        on_start(step)
         try:
             saved = time.monotonic()
             for entry in training(experiment, step):
@@ -110,10 +114,9 @@ def run(
             _save(experiment, folder, journal, step)
             journal.append({"end": "finished", "step": step})
         except (DivergedError, NonFiniteRowsError, NonFiniteMemoryError) as error:
-            journal.append(
-                {"end": "diverged", "step": step, "reason": f"After step {step}: {error}"}
-            )
-        except ValueError:  # parts that do not fit together, which showed at the first step
+            reason = f"After step {step}: {error}"
+            journal.append({"end": "diverged", "step": step, "reason": reason})
+        except ValueError:  # parts that do not fit together, which shows in the first step
             if known is None and step == 0:
                 _withdraw(folder)
             raise
@@ -122,17 +125,18 @@ def run(
 
 
 def resume(folder: str | os.PathLike[str], **options: Any) -> Record:
-    """Go on with the run in a folder; options as in :func:`run`."""
+    """Resume the run in a folder; options as in :func:`run`."""
     return run(config_from_json(read_record(Path(folder)).config), folder, **options)
 
 
 def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
-    """The model of a run as its last checkpoint has it, in eval mode."""
+    """The model of a run at its last checkpoint, in eval mode."""
     folder = Path(folder)
     config = config_from_json(read_record(folder).config)
     if not (folder / CHECKPOINT_FILE).exists():
         raise FileNotFoundError(
-            f"`folder` must hold a checkpoint ({CHECKPOINT_FILE}), got {folder}, whose run ended before its first."
+            f"`folder` must hold a checkpoint ({CHECKPOINT_FILE}), got {folder}, "
+            "whose run ended before its first."
         )
     state = load_checkpoint(folder / CHECKPOINT_FILE)
     model = models[config.model](shape=tuple(state["shape"]), generator=torch.Generator())
@@ -140,44 +144,33 @@ def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
     return model.eval()
 
 
-def _known(config: Config, folder: Path) -> Record | None:
-    """What the folder has of this run; another run is refused."""
+def _read_own(config: Config, folder: Path) -> Record | None:
+    """The record in the folder, if any; a record of another run is refused."""
     if not is_record(folder):
         return None
     known = read_record(folder)
-    if known.hash != hash_of(config) and not _is_older_form(known, config):
-        raise failure(
-            "folder",
-            "be new, or hold this very run",
-            f"{folder}, which holds another (its hash is {known.hash[:8]})",
-        )
+    if known.hash != hash_of(config):
+        other = f"{folder}, which holds another (its hash is {known.hash[:8]})"
+        raise failure("folder", "be new, or hold this very run", other)
     return known
 
 
-def _is_older_form(known: Record, config: Config) -> bool:
-    """Whether the record is of the same configuration, from before some of its fields came into being."""
-    try:
-        return config_from_json(known.config) == config
-    except ValueError:
-        return False
-
-
 def _withdraw(folder: Path) -> None:
-    """Take back a run that could not make its first step."""
+    """Remove a run that failed in its first step."""
     for name in (RUN_FILE, METRICS_FILE):
         (folder / name).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
 
 
-def _take_up(experiment: Experiment, folder: Path, journal: Journal) -> int:
-    """The step to go on from: that of the last checkpoint, to which everything is put back, or the first."""
+def _restore(experiment: Experiment, folder: Path, journal: Journal) -> int:
+    """Restore the last checkpoint, if any, and return its step."""
     path = folder / CHECKPOINT_FILE
     if not path.exists():
         journal.cut(0)
         return 0
     state = load_checkpoint(path)
-    if state.get("hash") not in (hash_of(experiment.config), read_record(folder).hash):
+    if state.get("hash") != hash_of(experiment.config):
         raise failure("folder", "hold a checkpoint of this very run", f"another in {path}")
     journal.cut(state["n_bytes"])
     experiment.load_state_dict(state["experiment"])
@@ -185,8 +178,8 @@ def _take_up(experiment: Experiment, folder: Path, journal: Journal) -> int:
 
 
 def _save(experiment: Experiment, folder: Path, journal: Journal, step: int) -> None:
-    """A checkpoint of what the loop has found to be well."""
-    journal.sync()  # the checkpoint must not know more than the disk does
+    """Write a checkpoint."""
+    journal.sync()  # the checkpoint must not refer to entries that a power cut could lose
     state = {
         "hash": hash_of(experiment.config),
         "step": step,

@@ -1,4 +1,4 @@
-"""Entries for TensorBoard."""
+"""TensorBoard files."""
 
 import os
 from collections.abc import Mapping
@@ -8,24 +8,16 @@ from typing import Any, final
 import torch
 
 SCALARS = (
-    "loss",
-    "lr",
-    "accuracy",
-    "test_loss",
-    "attack_success",
-    "bad_weight",
-    "n_rejected",
-    "residual",
-    "memory_norm",
-    "gap",
+    *("loss", "lr", "accuracy", "test_loss", "attack_success", "bad_weight"),
+    *("n_rejected", "residual", "memory_norm", "gap"),
 )
 
 
 @final
 class TensorBoard:
-    """A watcher that writes what it is shown as TensorBoard's event files, into `tensorboard` in the run's folder.
+    """A watcher that writes TensorBoard files into `tensorboard` in the run's folder.
 
-    Needs the extra `holdfast[tensorboard]`. Taken up after a kill, steps that are made again replace what was written of them.
+    Needs the extra `holdfast[tensorboard]`. After a resume, repeated steps replace the old ones.
 
     Args:
         folder: the run's folder.
@@ -36,7 +28,8 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ValueError(
-                f"`tensorboard` must be installed (pip install 'holdfast[tensorboard]'), got: {error}."
+                "`tensorboard` must be installed (pip install 'holdfast[tensorboard]'), "
+                f"got: {error}."
             ) from error
         self._make = SummaryWriter
         self._folder = str(Path(folder) / "tensorboard")
@@ -47,16 +40,16 @@ class TensorBoard:
         step = entry["step"]
         if self._writer is None:
             self._writer = self._make(self._folder, purge_step=step)
-        write = self._writer.add_scalar
-        for name in SCALARS:
-            if entry.get(name) is not None:
-                write(name, entry[name], step)
-        for part, seconds in entry["seconds"].items():
-            write(f"seconds/{part}", seconds, step)
-        if "weights" in entry:
-            self._writer.add_histogram("weights", torch.tensor(entry["weights"]), step)
+        scalars = {name: entry.get(name) for name in SCALARS}
+        scalars |= {f"seconds/{part}": seconds for part, seconds in entry["seconds"].items()}
+        for name, value in scalars.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, step)
+        weights = [weight for weight in entry.get("weights", ()) if weight is not None]
+        if weights:
+            self._writer.add_histogram("weights", torch.tensor(weights), step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is buffered."""
         if self._writer is not None:
             self._writer.close()

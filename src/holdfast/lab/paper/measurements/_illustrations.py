@@ -17,11 +17,11 @@ from holdfast.lab.data import load
 from holdfast.lab.paper.measurements._measurement import Measurement
 from holdfast.seeds import stream
 from holdfast.threats import (
-    AdditiveNoise,
     Adversaries,
     Blur,
     Corruption,
     GaussianNoise,
+    NoisyRows,
     SaltAndPepper,
 )
 
@@ -91,7 +91,7 @@ class ToyMedian(Measurement):
         points = torch.randn(self.n, 2, generator=generator) + CENTER
         bad = Adversaries(bad_fraction=self.bad_fraction).draw(self.n, generator=generator)
         if bool(bad.any()):
-            points = AdditiveNoise()(points, bad, generator=generator)
+            points = NoisyRows()(points, bad, generator=generator)
         return points, bad
 
 

@@ -1,0 +1,130 @@
+"""What all commands that train have in common."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, final
+
+import torch
+import typer
+
+from holdfast.checks import failure
+from holdfast.errors import MissingDataError
+from holdfast.lab.cli._board import Board
+from holdfast.lab.cli._console import console, error_console, is_live
+from holdfast.lab.cli._errors import ExitCode
+from holdfast.lab.cli._lines import Form, Lines
+from holdfast.lab.cli._screen import Screen
+from holdfast.lab.data import fetch, locate
+from holdfast.lab.records import read_record
+from holdfast.lab.sweep import PlannedRun, SweepResult, sweep
+
+
+def screen_for(*, title: str | None = None, quiet: bool = False, json: bool = False) -> Screen:
+    """Return the screen for these options and this output.
+
+    Args:
+        title: of a screen for many runs; without it, the screen shows the details of one.
+        quiet: show failures only.
+        json: show every entry of the record as JSON.
+    """
+    if quiet and json:
+        raise failure("--quiet", "be given without --json", "both")
+    if quiet or json:
+        return Lines(Form.JSON if json else Form.QUIET)
+    if is_live():
+        return Board(console(), title)
+    return Lines(Form.STEPS if title is None else Form.RUNS)
+
+
+def fetch_missing(runs: Sequence[PlannedRun], screen: Screen, given: Mapping[str, Any]) -> None:
+    """Fetch the data sets of runs that have not ended, or refuse to start without them."""
+    for name in dict.fromkeys(run.config.data for run in runs):
+        if locate(name, data_dir=given["data_dir"]) is not None:
+            continue
+        if all(_has_ended(run) for run in runs if run.config.data == name):
+            continue
+        if given["offline"]:
+            raise MissingDataError(
+                f"{name} is not on this machine, which --offline requires; "
+                f"fetch it by: holdfast data fetch {name}"
+            )
+        fetch(name, data_dir=given["data_dir"], progress=screen.fetching)
+
+
+def _has_ended(run: PlannedRun) -> bool:
+    try:
+        return read_record(run.folder).end is not None
+    except (ValueError, OSError):  # its process will report what is wrong
+        return False
+
+
+def sweep_runs(
+    runs: Sequence[PlannedRun],
+    screen: Screen,
+    received: "Interrupts",
+    given: Mapping[str, Any],
+    **more: Any,
+) -> SweepResult:
+    """Train runs with the options of a command; `more` are further arguments of `sweep`."""
+    # Arguments may be bytes that are not text, such as the name of a folder.
+    typed = (os.fsencode(one).decode(errors="backslashreplace") for one in sys.argv[1:])
+    names = ("data_dir", "checkpoint_seconds", "tensorboard")
+    options = {name: given[name] for name in names if name in given}
+    options |= {"device": parse_device(given["device"]), "n_threads": given.get("threads")}
+    options |= {"n_workers": 1, "command": ["holdfast", *typed]}
+    return sweep(runs, screen, stop=received.asked, **options | more)
+
+
+def parse_device(text: str) -> torch.device:
+    """Return the device of this name, after a computation on it."""
+    try:
+        device = torch.device(text)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0][:100]
+        raise failure("--device", "be one that this machine has", f"{text} ({reason})") from None
+    return device
+
+
+@final
+class Interrupts:
+    """Notes the first signal and raises `KeyboardInterrupt` at the second."""
+
+    def __init__(self) -> None:
+        self.code: ExitCode | None = None
+
+    def asked(self) -> bool:
+        """Return whether a signal has arrived."""
+        return self.code is not None
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self.code is not None:
+            raise KeyboardInterrupt
+        self.code = ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED
+        message = "\nStopping after this step; repeat to stop at once."
+        error_console().print(message, style="yellow")
+
+
+@contextmanager
+def interrupts(hint: str = "") -> Iterator[Interrupts]:
+    """Receive SIGINT and SIGTERM in the block; the second one ends the command.
+
+    Args:
+        hint: printed at the second signal.
+    """
+    received = Interrupts()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, received.receive) for number in numbers}
+    try:
+        yield received
+    except KeyboardInterrupt:
+        error_console().print(f"Stopped.{hint}", style="yellow", soft_wrap=True)
+        raise typer.Exit(received.code or ExitCode.INTERRUPTED) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

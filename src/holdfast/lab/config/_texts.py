@@ -1,0 +1,188 @@
+"""Configurations as JSON and by name: rules, threats and runs."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast.aggregators import Aggregator, rules
+from holdfast.checks import failure
+from holdfast.lab.config._config import Config
+from holdfast.lab.config._threat import Threat
+from holdfast.lab.optimizers import optimizers
+from holdfast.lab.partitions import partitions
+from holdfast.lab.records import config_hash
+from holdfast.lab.schedules import schedules
+from holdfast.memory import Memory, ResidualMemory, memories
+from holdfast.registry import Registry, parse_call, unknown_name
+from holdfast.robust_step import SketchedGeometricMedian, preset, presets
+from holdfast.selectors import Selector, selectors
+from holdfast.threats import Adversaries, attacks, corruptions
+
+T = TypeVar("T")
+MAX_NAME_LENGTH = 180
+"""Characters of a run's name before the hash; file systems take 255 in all."""
+
+all_rules: Registry[Aggregator] = Registry(
+    "rule", [*(rules[name] for name in rules.names), SketchedGeometricMedian], inner="aggregator"
+)
+"""All rules by name, including the one that draws columns itself."""
+
+PARTS: dict[str, Registry[Any]] = {
+    "partition": partitions,
+    "aggregator": all_rules,
+    "selector": selectors,
+    "memory": memories,
+    "optimizer": optimizers,
+    "schedule": schedules,
+}
+THREAT_PARTS: dict[str, Registry[Any]] = {"attack": attacks, "corruption": corruptions}
+
+
+def config_to_json(config: Config) -> dict[str, Any]:
+    """A mapping of plain values with every field, including those at their default."""
+    data = _to_json(config, PARTS)
+    data["threat"] = _to_json(config.threat, THREAT_PARTS)
+    data["threat"]["adversaries"] = asdict(config.threat.adversaries)
+    return data
+
+
+def config_from_json(data: Mapping[str, Any]) -> Config:
+    """The configuration that :func:`config_to_json` described; missing fields get their default."""
+    readers = {name: registry.from_json for name, registry in PARTS.items()}
+    return _from_json("config", Config, {**readers, "threat": _threat_from_json}, data)
+
+
+def hash_of(config: Config) -> str:
+    """64 hexadecimal digits that change with any field."""
+    return config_hash(config_to_json(config))
+
+
+def run_name(config: Config) -> str:
+    """A readable name for the folder of the run; no other configuration has the same.
+
+    Example:
+        >>> run_name(Config())
+        'fashion-mnist-slice-lenet-geometric-median-seed-0-d14028ff'
+    """
+    threat, adversaries = format_threat(config.threat), config.threat.adversaries
+    share = adversaries.bad_fraction if adversaries.n_bad is None else adversaries.n_bad
+    rule = format_rule(config.aggregator, config.selector, config.memory)
+    attacked = [] if threat == "none" else [f"{threat}-{share:g}"]
+    parts = [config.data, config.model, rule, *attacked, f"seed-{config.seed}"]
+    words = "-".join(re.sub(r"[^\w.]+", "-", part).strip("-") for part in parts)
+    return f"{words[:MAX_NAME_LENGTH].rstrip('-')}-{hash_of(config)[:8]}"
+
+
+def rule_names() -> list[str]:
+    """The names that :func:`parse_rule` accepts: presets and rules."""
+    return sorted([*presets, *all_rules.names])
+
+
+def parse_rule(
+    text: str, *, selector: str | None = None, memory: str | None = None, is_exact: bool = True
+) -> dict[str, Any]:
+    """The fields of :class:`Config` for a preset or rule, with a selector and a memory.
+
+    Args:
+        text: a preset such as `"bgmd(fraction=0.05)"` or a rule such as `"krum(n_bad=3)"`.
+        selector: replaces the selector of the preset, or the choice of all columns.
+        memory: replaces the memory of the preset, or none.
+        is_exact: whether a memory in units of parameters is exact under the run's optimizer and
+            schedule. If not, memories whose text does not state units are in units of gradients.
+
+    Example:
+        >>> parse_rule("bgmd", is_exact=False)["memory"]
+        RobustMemory(units='gradient')
+    """
+    names = [stage.split("(")[0].strip() for stage in text.split("|")]
+    for name in names:
+        if name.replace("-", "_").isidentifier() and name not in rule_names():
+            raise unknown_name("rule", rule_names(), name)
+        if name in presets and len(names) > 1:
+            raise failure(name, "be used without other rules, because it is a whole step", text)
+    parts: dict[str, Any] = {}
+    if names[0] in presets:
+        step = preset(text)
+        parts.update(aggregator=step.aggregator, selector=step.selector, memory=step.memory)
+    else:
+        parts["aggregator"] = all_rules.parse(text)
+    if selector is not None:
+        parts["selector"] = selectors.parse(selector)
+    if memory is not None:
+        parts["memory"] = memories.parse(memory)
+    if not is_exact and isinstance(parts.get("memory"), ResidualMemory):
+        _, arguments = parse_call(text if memory is None else memory, "memory")
+        if "units" not in arguments:
+            parts["memory"] = replace(parts["memory"], units="gradient")
+    return parts
+
+
+def format_rule(aggregator: Aggregator, selector: Selector, memory: Memory) -> str:
+    """A short text for a step: a preset of any units, or rule, selector and memory."""
+    for name in presets:
+        step, given = preset(name), (aggregator, selector, type(memory))
+        if given == (step.aggregator, step.selector, type(step.memory)):
+            return name
+    parts = [all_rules.format(aggregator)]
+    if not selector.takes_everything:
+        parts += [selectors.format(selector), memories.format(memory)]
+    return " + ".join(parts)
+
+
+def threat_names() -> list[str]:
+    """The names that :func:`parse_threat` accepts: attacks and corruptions."""
+    return sorted([*attacks.names, *corruptions.names])
+
+
+def parse_threat(text: str, adversaries: Adversaries, *, whole_rows: bool = False) -> Threat:
+    """The threat of a text such as `"scaled-flip(factor=5.0)"`, an attack or a corruption.
+
+    Example:
+        >>> parse_threat("scaled-flip", Adversaries(bad_fraction=0.4)).attack
+        ScaledFlip(factor=100.0)
+    """
+    name, arguments = parse_call(text, "attack")
+    for kind, registry in THREAT_PARTS.items():
+        if name in registry.names:
+            part = {kind: registry.from_json({"name": name, **arguments})}
+            return Threat(**part, adversaries=adversaries, whole_rows=whole_rows)
+    raise unknown_name("attack", threat_names(), name)
+
+
+def format_threat(threat: Threat) -> str:
+    """The text of a threat, such as `"scaled-flip(factor=5.0)"`, or "none"."""
+    parts = ((registry, getattr(threat, kind)) for kind, registry in THREAT_PARTS.items())
+    texts = [registry.format(part) for registry, part in parts if part is not None]
+    return " + ".join(texts) or "none"
+
+
+def _to_json(part: Config | Threat, registries: Mapping[str, Registry[Any]]) -> dict[str, Any]:
+    values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+    for name, registry in registries.items():
+        values[name] = None if values[name] is None else registry.to_json(values[name])
+    return values
+
+
+def _from_json(
+    name: str, kind: type[T], readers: Mapping[str, Callable[[Any], Any]], data: object
+) -> T:
+    """An object of the dataclass `kind`; values that are no plain values have a reader."""
+    if not isinstance(data, Mapping):
+        raise failure(name, "be a mapping", type(data).__name__)
+    known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
+    for key in data:
+        if key not in known:
+            raise unknown_name(f"{name} field", known, key)
+    given = {key: readers[key](value) for key, value in data.items() if key in readers}
+    return kind(**{**data, **given})
+
+
+def _threat_from_json(data: object) -> Threat:
+    def optional(registry: Registry[Any], part: Any) -> Any:
+        return None if part is None else registry.from_json(part)
+
+    readers = {name: partial(optional, registry) for name, registry in THREAT_PARTS.items()}
+    adversaries = partial(_from_json, "adversaries", Adversaries, {})
+    return _from_json("threat", Threat, {**readers, "adversaries": adversaries}, data)
