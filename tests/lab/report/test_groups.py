@@ -90,15 +90,15 @@ def test_rules_and_threats_have_the_names_of_the_command_line() -> None:
 
 
 def test_a_method_has_one_label_in_all_panels() -> None:
-    fast = {"optimizer": Sgd(lr=0.1)}
+    fast, slow = Sgd(lr=0.1), Sgd(lr=0.01)
     threat = Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=0.4))
-    slow = {"optimizer": Sgd(lr=0.01)}
-    panels = lines(run(**fast), run(**slow), run(**fast, threat=threat))
+    runs = run(optimizer=fast), run(optimizer=slow), run(optimizer=fast, threat=threat)
+    panels = lines(*runs)
     assert [list(panel) for panel in panels.values()] == [
         ["geometric-median, lr 0.01", "geometric-median, lr 0.1"],
         ["geometric-median, lr 0.1"],
     ]
-    panels = lines(run(**fast), run(**slow, threat=threat))
+    panels = lines(run(optimizer=fast), run(optimizer=slow, threat=threat))
     assert [list(panel) for panel in panels.values()] == [["geometric-median"]] * 2
 
 

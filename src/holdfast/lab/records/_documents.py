@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any, ClassVar, Final, Literal, Self, get_args, get_origin, get_type_hints
 
 from holdfast.checks import failure
@@ -96,8 +97,8 @@ def check_document(data: object, name: str, form: str, version: int) -> dict[str
 def build(kind: Any, data: object, name: str) -> object:
     """Construct a value of the annotated type `kind` from JSON; `name` names it in messages.
 
-    Supports dataclasses, `tuple[T, ...]`, `dict[str, T]`, `Literal`, `T | None`, str, int, float
-    and Any. Numbers keep their type.
+    Supports dataclasses, `tuple[T, ...]`, `dict[str, T]`, `Literal`, `T | None`, str, int,
+    float, `str | float` and Any. Numbers keep their type.
 
     Raises:
         ValueError: if `data` does not fit; the message names the field.
@@ -105,18 +106,23 @@ def build(kind: Any, data: object, name: str) -> object:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return data
-    if type(None) in arguments:
-        return None if data is None else build(arguments[0], data, name)
+    if origin is UnionType:
+        kinds = [one for one in arguments if one is not type(None)]
+        if data is None and len(kinds) < len(arguments):
+            return None
+        is_number = isinstance(data, (int, float))
+        return build(kinds[-1] if is_number else kinds[0], data, name)
     if origin is Literal:
         return _expect(data in arguments, data, name, f"one of {', '.join(arguments)}")
     if origin is tuple:
         if not isinstance(data, (list, tuple)):
             raise failure(name, "be a list", short(data))
         return tuple(build(arguments[0], value, name) for value in data)
-    if is_dataclass(kind) or origin is dict:
+    is_mapping = origin in (dict, Mapping)
+    if is_mapping or is_dataclass(kind):
         if not isinstance(data, Mapping):
             raise failure(name, "be a mapping", short(data))
-        if origin is dict:
+        if is_mapping:
             return {str(key): build(arguments[1], value, name) for key, value in data.items()}
         _check_fields(kind, data, name)
         hints = get_type_hints(kind)
@@ -139,9 +145,10 @@ def _expect(is_right: bool, data: object, name: str, noun: str) -> object:
 
 
 def _check_fields(kind: Any, data: Mapping[str, Any], name: str) -> None:
-    known = {entry.name: entry.default for entry in fields(kind)}
+    known = {entry.name: entry for entry in fields(kind)}
+    needed = [e.name for e in known.values() if e.default is MISSING is e.default_factory]
     wrong = [f"unknown {short(key)}" for key in data if key not in known]
-    wrong += [f"no {key!r}" for key in known if key not in data and known[key] is MISSING]
+    wrong += [f"no {key!r}" for key in needed if key not in data]
     if wrong:
         raise failure(name, f"have the fields {', '.join(known)}", wrong[0])
 

@@ -3,13 +3,12 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from holdfast.checks import failure
 from holdfast.errors import NewerRecordError
-from holdfast.lab.records._documents import check_document, read_json, short
+from holdfast.lab.records._documents import build, check_document, read_json
 from holdfast.lab.records._files import write_atomically
 
 STUDY_FORMAT: Final = "holdfast study"
@@ -72,31 +71,11 @@ class Study:
         """
         content = dict(check_document(data, "study", STUDY_FORMAT, STUDY_VERSION))
         del content["format"], content["version"]
-        known = [entry.name for entry in fields(Study)]
-        if set(content) != set(known):
-            raise failure("study", f"have {', '.join(known)}", ", ".join(content))
-        for name in ("name", "recipe", "variant", "size", "title", "about", "note"):
-            _check(name, "be a text", content[name], str)
-        _check("place", "be a number", content["place"], int | float)
-        for name in ("command", "paper"):
-            _check(name, "be a list", content[name], list | tuple)
-            content[name] = tuple(content[name])
-        for word in content["command"]:
-            _check("command", "be a list of texts", word, str)
-        labeled = list(content["paper"])
-        for name in ("runs", "measurements"):
-            _check(name, "map hashes to labels", content[name], dict)
-            labeled += content[name].values()
-        for labels in labeled:
-            _check("labels", "be a mapping", labels, dict)
-            for value in labels.values():
-                _check("labels", "be texts or numbers", value, str | int | float | None)
-        return Study(**content)
-
-
-def _check(name: str, requirement: str, value: object, kind: Any) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise failure(name, requirement, short(value))
+        study = build(Study, content, "study")
+        assert isinstance(study, Study)
+        for labels in (*study.runs.values(), *study.measurements.values(), *study.paper):
+            build(dict[str, str | float | None], labels, "labels")
+        return study
 
 
 def write_study(folder: str | os.PathLike[str], study: Study) -> Path:

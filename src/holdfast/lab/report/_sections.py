@@ -2,14 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
-from holdfast.lab.records import Study
+from holdfast.lab.records import MeasurementRecord, Study, Summary
 from holdfast.lab.report._accuracy_table import Grid, grid
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._provenance import Provenance, provenance, provenance_of
+from holdfast.lab.report._formatting import counted
 from holdfast.lab.report._run_groups import group_curves, group_runs, group_summary, group_table
 from holdfast.lab.report.figures import AccuracyTable, Chart, DataTable, View, chart
 
@@ -19,6 +19,15 @@ TAKEN = ("content", "live", "problems", "theme")
 """Ids that the page itself uses."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where the results of a section come from: named facts, and distinct command lines."""
+
+    facts: tuple[tuple[str, str], ...]
+    commands: tuple[str, ...]
 
 
 @final
@@ -69,6 +78,9 @@ def study_section(
     study: Study, views: Iterable[View], collection: Collection, note: str = ""
 ) -> Section:
     """Return the section of a study that shows these views of its runs and measurements."""
+    wanted = sorted(study.references)
+    runs = [collection.runs[key] for key in wanted if key in collection.runs]
+    measured = [collection.measurements[k] for k in wanted if k in collection.measurements]
     return Section(
         slug=study.name,
         title=study.title,
@@ -76,7 +88,7 @@ def study_section(
         command=shlex.join(study.command),
         note=note,
         items=tuple(_item(view, collection) for view in views),
-        provenance=provenance(study, collection),
+        provenance=_provenance(runs, measured, len(wanted)),
         runs=frozenset(study.runs),
     )
 
@@ -91,7 +103,7 @@ def arrange(sections: Sequence[Section], collection: Collection) -> tuple[Sectio
         title="Other runs" if sections else "Runs",
         about=group_summary(groups) if groups else "",
         items=(group_table(groups), chart(group_curves(groups), collection)),
-        provenance=provenance_of(others),
+        provenance=_provenance(others),
     )
     parts = [*sections, rest]
     slugs = _slugs([section.slug for section in parts])
@@ -120,3 +132,46 @@ def _slugs(names: Iterable[str]) -> list[str]:
             slug, n = f"{base}-{n}", n + 1
         slugs.append(slug)
     return slugs
+
+
+def _provenance(
+    runs: Sequence[Summary],
+    measurements: Sequence[MeasurementRecord] = (),
+    n_wanted: int | None = None,
+) -> Provenance:
+    """Describe runs and measurements, of which `n_wanted` are expected."""
+    documents = [*runs, *measurements]
+    seeds = {one.config["seed"] for one in documents if isinstance(one.config.get("seed"), int)}
+    facts = [
+        ("Results", _counts(len(runs), len(measurements), n_wanted or len(documents))),
+        ("Seeds", ", ".join(map(str, sorted(seeds)))),
+        ("Versions", _distinct(_versions(one.versions or {}) for one in documents)),
+        ("Machine", _distinct(_machine(one.machine or {}) for one in documents)),
+    ]
+    commands = {shlex.join(one.command) for one in documents if one.command}
+    return Provenance(
+        facts=tuple((name, text) for name, text in facts if text), commands=tuple(sorted(commands))
+    )
+
+
+def _counts(n_runs: int, n_measurements: int, n_wanted: int) -> str:
+    words = [counted(n_runs, "run")] if n_runs or not n_measurements else []
+    words += [counted(n_measurements, "measurement")] if n_measurements else []
+    is_partial = n_runs + n_measurements < n_wanted
+    return ", ".join(words) + (f" of {n_wanted:,} in total" if is_partial else "")
+
+
+def _versions(versions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    names = ("processor", "system", "architecture", "device")
+    words = [str(machine[name]) for name in names if machine.get(name)]
+    if {"cores", "threads"} <= machine.keys():
+        words.append(f"{machine['cores']} cores, {machine['threads']} used")
+    return ", ".join(words)
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return "; ".join(sorted({text for text in texts if text}))
