@@ -53,6 +53,10 @@ class Board(Screen):
     def measured(self, name: str, *, is_new: bool) -> None:
         self._n_measured += 1
 
+    def not_measured(self, name: str, reason: str) -> None:
+        self._n_failed += 1
+        self._latest.append(_result(f"failed: {reason}", "red", name))
+
     def planned(self, runs: Sequence[PlannedRun]) -> None:
         self._downloads.clear()
         self._progress.plan(runs)
@@ -84,17 +88,17 @@ class Board(Screen):
 
     def render(self) -> Group:
         """Draw the board."""
-        is_long = self._title is not None
+        is_long, width = self._title is not None, min(BAR_WIDTH, self._console.width // 6)
         rows = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        rows.add_column(width=BAR_WIDTH)
+        rows.add_column(width=width)
         rows.add_column(justify="right", no_wrap=True)
         rows.add_column(ratio=1, no_wrap=is_long, overflow="ellipsis")  # names are cut, not counts
         for file in self._downloads.values():
-            bar = ProgressBar(total=file.total, completed=file.done, width=BAR_WIDTH)
+            bar = ProgressBar(total=file.total, completed=file.done, width=width)
             rows.add_row(bar, f"{file.done / 1e6:.1f} MB", f"{file.file} from {file.source}")
         for run, entry in self._active.items():
             step, n_steps = entry.get("step", 0), run.config.n_steps
-            bar = ProgressBar(total=n_steps, completed=step, width=BAR_WIDTH)
+            bar = ProgressBar(total=n_steps, completed=step, width=width)
             rows.add_row(bar, f"{step}/{n_steps}", self._words(run, entry))
         head = [Text(self._title, style="bold")] if self._title is not None else []
         return Group(*head, Text(", ".join(self._counts())), rows, *self._latest)
@@ -106,7 +110,8 @@ class Board(Screen):
 
     def _counts(self) -> list[str]:
         rate, left = self._progress.rate, self._progress.seconds_left
-        words = [f"{self._n_measured} measurements"] if self._n_measured else []
+        n = self._n_measured
+        words = [f"{n} measurement{'s' if n > 1 else ''}"] if n else []
         if self._title is not None and self._progress.n_runs:
             words.append(f"{self._progress.n_done} of {self._progress.n_runs} runs")
         words += [f"{self._n_failed} failed"] if self._n_failed else []
