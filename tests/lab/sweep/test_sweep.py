@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,26 +82,22 @@ def assert_complete(folder: Path, configs: list[Config], tmp_path: Path) -> None
         assert read_record(folder / run_name(config)).without_times() == alone.without_times()
 
 
+def has_entries(events: Events, planned: PlannedRun) -> bool:
+    return len(events.entries.get(planned, ())) > 3
+
+
 def resume_all(runs: list[PlannedRun], tmp_path: Path) -> Events:
     """Resume the runs one by one for a few steps; then they equal runs without interruption."""
     events = Events()
     for i, planned in enumerate(runs):
-        result = sweep(
-            [planned],
-            events,
-            n_workers=1,
-            stop=lambda planned=planned: len(events.entries.get(planned, ())) > 3,
-        )
+        result = sweep([planned], events, n_workers=1, stop=partial(has_entries, events, planned))
         assert (result.was_stopped, result.failures) == (True, [])
         record = read_record(planned.folder)
         n_before = events.entries[planned][0]["step"] - 1
         assert events.entries[planned] == record.entries[n_before:]
-        steps, n_steps = iter(range(1, 100_000)), record.n_steps
-        alone = run(
-            planned.config,
-            tmp_path / f"alone {i}",
-            stop=lambda steps=steps, n_steps=n_steps: next(steps) == n_steps,
-        )
+        # Asked after every step, it says False until the step at which the other run stopped.
+        answers = iter([*[False] * (record.n_steps - 1), True])
+        alone = run(planned.config, tmp_path / f"alone {i}", stop=partial(next, answers))
         assert record.without_times() == alone.without_times()
     return events
 
