@@ -126,8 +126,8 @@ def work(job: Job) -> None:
     os.environ.update(job.variables)
     _open_streams(job)
     # Runs of this process are forked from the server of the tests; Python would start another.
-    for where in (forkserver, forkserver._forkserver):  # type: ignore[attr-defined]
-        where.ensure_running = lambda: None
+    for where in (forkserver, forkserver._forkserver):
+        setattr(where, "ensure_running", lambda: None)  # noqa: B010
     if job.mirror is not None:
         _add_tiny(job.mirror)
     sys.argv = ["holdfast", *job.arguments]

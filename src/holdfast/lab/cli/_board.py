@@ -53,10 +53,6 @@ class Board(Screen):
     def measured(self, name: str, *, is_new: bool) -> None:
         self._n_measured += 1
 
-    def not_measured(self, name: str, reason: str) -> None:
-        self._n_failed += 1
-        self._latest.append(_result(f"failed: {reason}", "red", name))
-
     def planned(self, runs: Sequence[PlannedRun]) -> None:
         self._downloads.clear()
         self._progress.plan(runs)

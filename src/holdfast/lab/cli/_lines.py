@@ -52,9 +52,6 @@ class Lines(Screen):
     def measured(self, name: str, *, is_new: bool) -> None:
         self._print(f"measured {name}" if is_new else f"known already: {name}")
 
-    def not_measured(self, name: str, reason: str) -> None:
-        self._print(f"{name} failed: {reason}")
-
     def planned(self, runs: Sequence[PlannedRun]) -> None:
         self._progress.plan(runs)
 

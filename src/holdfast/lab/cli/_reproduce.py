@@ -42,7 +42,6 @@ def reproduce(given: Mapping[str, Any]) -> None:
                 plan.measurements,
                 folder,
                 measured=lambda one, is_new: screen.measured(one.name, is_new=is_new),
-                failed=lambda one, reason: screen.not_measured(one.name, reason),
                 stop=received.asked,
                 command=study.command,
             )

@@ -17,6 +17,7 @@ from holdfast.lab.cli._board import Board
 from holdfast.lab.cli._console import console, error_console, is_live
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._lines import Form, Lines
+from holdfast.lab.cli._list import listings
 from holdfast.lab.cli._screen import Screen
 from holdfast.lab.data import fetch, locate
 from holdfast.lab.records import read_record
@@ -70,6 +71,7 @@ def sweep_runs(
     **more: Any,
 ) -> SweepResult:
     """Train runs with the options of a command; `more` are further arguments of `sweep`."""
+    listings()  # while torch is loaded anyway, see that the cache of names is up to date
     # Arguments may be bytes that are not text, such as the name of a folder.
     typed = (os.fsencode(one).decode(errors="backslashreplace") for one in sys.argv[1:])
     names = ("data_dir", "checkpoint_seconds", "tensorboard")

@@ -24,10 +24,6 @@ class Screen(SweepObserver):
     def measured(self, name: str, *, is_new: bool) -> None:
         """A measurement was taken, now or before."""
 
-    @abstractmethod
-    def not_measured(self, name: str, reason: str) -> None:
-        """A measurement failed; the others are taken."""
-
 
 @final
 class SweepProgress:
