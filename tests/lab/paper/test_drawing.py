@@ -131,7 +131,7 @@ def test_runs_of_a_study_that_cannot_be_drawn_are_shown_as_other_runs(tmp_path: 
     text = (tmp_path / "report.md").read_text()
     assert "table2-paper-quick is not shown" in text
     assert "## Other runs" in text
-    assert "| digits | mlp |" in text
+    assert "In common: data digits, model mlp" in text
 
 
 def test_labels_that_do_not_fit_are_told() -> None:
@@ -158,7 +158,7 @@ def test_notes_come_with_their_study() -> None:
 def test_runs_that_are_missing_are_said_to_be_so() -> None:
     (section,), _ = sections(collection(study("large-model", 1)), {})
     for item in section.items:
-        assert item.remarks == ("Nothing to show yet: none of its 12 runs is there.",)  # type: ignore[union-attr]
+        assert item.remarks == ("Nothing to show yet: all of its 12 runs are missing.",)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["table3", "tiny-model"])

@@ -71,20 +71,20 @@ DAMAGED: list[tuple[object, str]] = [
     ([], "written by holdfast"),
     (changed(format="another"), "written by holdfast"),
     (changed(version="1"), "written by holdfast"),
-    (changed(more=1), "`study` must have name, recipe, variant"),
-    ({key: value for key, value in changed().items() if key != "runs"}, "`study` must have name"),
+    (changed(more=1), "`study` must have the fields name, recipe, variant"),
+    ({key: value for key, value in changed().items() if key != "runs"}, "no 'runs'"),
     (changed(title=3), "`title` must be a text"),
     (changed(place="first"), "`place` must be a number"),
     (changed(place=True), "`place` must be a number"),
     (changed(command="holdfast"), "`command` must be a list"),
-    (changed(command=[1]), "`command` must be a list of texts"),
-    (changed(runs=["a"]), "`runs` must map hashes to labels"),
-    (changed(measurements=3), "`measurements` must map hashes to labels"),
-    (changed(runs={"a": []}), "`labels` must be a mapping"),
-    (changed(runs={"a": {"share": [0.2]}}), "`labels` must be texts or numbers"),
-    (changed(measurements={"a": {"is_bad": True}}), "`labels` must be texts or numbers"),
+    (changed(command=[1]), "`command` must be a text"),
+    (changed(runs=["a"]), "`runs` must be a mapping"),
+    (changed(measurements=3), "`measurements` must be a mapping"),
+    (changed(runs={"a": []}), "`runs` must be a mapping"),
+    (changed(runs={"a": {"share": [0.2]}}), "`labels` must be a text"),
+    (changed(measurements={"a": {"is_bad": True}}), "`labels` must be a number"),
     (changed(paper={}), "`paper` must be a list"),
-    (changed(paper=["89.4"]), "`labels` must be a mapping"),
+    (changed(paper=["89.4"]), "`paper` must be a mapping"),
 ]
 
 
@@ -103,7 +103,7 @@ def test_a_torn_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     for text, read in product(["", "{", "[" * 100_000], [read_study, read_measurement]):
         path.write_text(text)
-        with pytest.raises(ValueError, match=r"be a whole file, got .*x\.json"):
+        with pytest.raises(ValueError, match=r"be a complete JSON file, got .*x\.json"):
             read(path)
 
 
@@ -123,8 +123,8 @@ def test_what_is_no_measurement_is_refused(tmp_path: Path) -> None:
     content = read_measurement(path).to_json()
     changes: list[tuple[dict[str, Any], str]] = [
         ({"format": "x"}, "written by holdfast"),
-        ({"result": 3}, "have a result"),
-        ({"config": {"n": 4}}, "does not have its hash"),
+        ({"result": 3}, "`result` must be a mapping"),
+        ({"config": {"n": 4}}, "hash of its configuration"),
     ]
     for change, sentence in changes:
         with pytest.raises(ValueError, match=sentence):
