@@ -177,7 +177,7 @@ def test_a_file_of_which_something_would_be_lost_is_not_written_over(
     again = invoke("report", "all.jsonl", "--compact", "./all.jsonl", "--output", "again")
     assert_refused(
         again,
-        "`--compact` must not be a file of which something could not be read, and would be lost, got all.jsonl",
+        "`--compact` must not be a file that could not be read completely, got all.jsonl",
     )
     assert (tmp_path / "all.jsonl").read_bytes() == before
     assert not (tmp_path / "again").exists()

@@ -127,7 +127,7 @@ def test_foreign_configurations_are_told_apart_by_their_fields() -> None:
         {"seed": "x"},
         {"seed": 10**30},
         {"aggregator": [1, [2]], "threat": 5},
-        {"aggregator": krum, "threat": {"attack": {"name": "sign-flip"}}},
+        {"aggregator": krum, "threat": {"attack": {"name": "scaled-flip"}}},
         {"aggregator": {**krum, "n_bad": 3}, "threat": {"attack": [], "adversaries": 3}},
         {"aggregator": {**krum, "n_bad": None}, "data": {"name": "digits"}, "deep": {"a": {}}},
     ]

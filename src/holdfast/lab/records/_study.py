@@ -3,10 +3,11 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, final
 
+from holdfast.checks import failure
 from holdfast.errors import NewerRecordError
 from holdfast.lab.records._documents import build, check_document, read_json
 from holdfast.lab.records._files import write_atomically
@@ -71,6 +72,9 @@ class Study:
         """
         content = dict(check_document(data, "study", STUDY_FORMAT, STUDY_VERSION))
         del content["format"], content["version"]
+        missing = [entry.name for entry in fields(Study) if entry.name not in content]
+        if missing:  # defaults are for authors; a complete file has all fields
+            raise failure("study", "have all its fields", f"no {missing[0]!r}")
         study = build(Study, content, "study")
         assert isinstance(study, Study)
         for labels in (*study.runs.values(), *study.measurements.values(), *study.paper):

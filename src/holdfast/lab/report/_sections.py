@@ -100,7 +100,7 @@ def arrange(sections: Sequence[Section], collection: Collection) -> tuple[Sectio
     groups = group_runs(others)
     rest = Section(
         slug="other-runs",
-        title="Other runs" if sections else "Runs",
+        title="Other runs" if collection.studies else "Runs",
         about=group_summary(groups) if groups else "",
         items=(group_table(groups), chart(group_curves(groups), collection)),
         provenance=_provenance(others),
