@@ -19,14 +19,17 @@ def test_texts_of_outcomes() -> None:
         (Outcome(n_wanted=1, values=(88.04,)), "88.0"),
         (Outcome(n_wanted=3, values=(86.0, 88.0, 90.0)), "88.0 (86.0 to 90.0)"),
         (Outcome(n_wanted=3, values=(88.0,)), "88.0 (1 of 3 seeds)"),
-        (Outcome(n_wanted=3, values=(88.0, 88.0)), "88.0 (88.0, 2 of 3 seeds)"),
+        (Outcome(n_wanted=3, values=(88.0, 88.0)), "88.0 (88.0 to 88.0, 2 of 3 seeds)"),
         (Outcome(n_wanted=3, n_diverged=3), "diverged"),
         (Outcome(n_wanted=3, n_diverged=1), "diverged (1 of 3 seeds)"),
         (
             Outcome(n_wanted=3, values=(88.0, 89.0), n_diverged=1),
             "1 of 3 diverged (others 88.0 to 89.0)",
         ),
-        (Outcome(n_wanted=3, values=(88.01, 88.04), n_diverged=1), "1 of 3 diverged (others 88.0)"),
+        (
+            Outcome(n_wanted=3, values=(88.01, 88.04), n_diverged=1),
+            "1 of 3 diverged (others 88.0 to 88.0)",
+        ),
         (
             Outcome(n_wanted=3, values=(88.0,), n_diverged=1),
             "1 of 2 diverged (others 88.0, 2 of 3 seeds)",

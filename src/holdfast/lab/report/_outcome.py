@@ -83,7 +83,8 @@ def with_range(values: Sequence[float], form: Callable[[float], str] = percent) 
 
 
 def _range(values: Sequence[float], form: Callable[[float], str]) -> str:
-    return " to ".join(dict.fromkeys([form(min(values)), form(max(values))]))
+    ends = values if len(values) == 1 else (min(values), max(values))
+    return " to ".join(map(form, ends))
 
 
 def outcome(
