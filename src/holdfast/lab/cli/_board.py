@@ -10,11 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.lab.cli._screen import Screen, SweepProgress
+from holdfast.lab.cli._progress import SweepProgress
 from holdfast.lab.cli._summary import Lines, duration, percent, plan, progress_words, result_of
 from holdfast.lab.data import Progress
 from holdfast.lab.records import Record
-from holdfast.lab.sweep import PlannedRun
+from holdfast.lab.sweep import PlannedRun, SweepObserver
 
 N_SHOWN = 8
 """Number of ended runs that stay on the board."""
@@ -23,7 +23,7 @@ BAR_WIDTH = 24
 
 
 @final
-class Board(Screen):
+class Board(SweepObserver):
     """A live board: a line per download and per active run, the last results and the time left.
 
     Args:
@@ -45,12 +45,15 @@ class Board(Screen):
         self._live.start()
 
     def close(self) -> None:
+        """Restore the terminal."""
         self._live.stop()
 
     def fetching(self, progress: Progress) -> None:
+        """Show a download, a part of which arrived."""
         self._downloads[progress.file] = progress
 
     def measured(self, name: str, *, is_new: bool) -> None:
+        """Show a measurement that was taken, now or before."""
         self._n_measured += 1
 
     def planned(self, runs: Sequence[PlannedRun]) -> None:
