@@ -12,7 +12,7 @@ from holdfast.lab.paper import Size, recipes, study_of
 from holdfast.lab.paper.drawing import VIEWS, sections
 from holdfast.lab.records import Study
 from holdfast.lab.report import write_report
-from holdfast.lab.report.figures import AccuracyTable, PaperCell, Points, RowWeights, View
+from holdfast.lab.report.figures import AccuracyTable, Chart, PaperCell, Points, RowWeights, View
 from tests.lab.report.samples import collection, summary
 
 CASES = [
@@ -155,7 +155,8 @@ def test_notes_come_with_their_study() -> None:
 def test_runs_that_are_missing_are_said_to_be_so() -> None:
     (section,), _ = sections(collection(study("large-model", 1)), {})
     for item in section.items:
-        assert item.remarks == ("Nothing to show yet: all of its 12 runs are missing.",)  # type: ignore[union-attr]
+        assert isinstance(item, Chart)
+        assert item.remarks == ("Nothing to show yet: all of its 12 runs are missing.",)
 
 
 @pytest.mark.parametrize("name", ["table3", "tiny-model"])
