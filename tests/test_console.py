@@ -1,8 +1,7 @@
-"""The pages of commands run as printed: every command, its exit code, and every line of output shown, numbers apart."""
+"""The commands of pages run as printed: exit codes and all lines that are shown, but numbers."""
 
 import re
-import subprocess
-import sys
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import pytest
 from typer.main import get_command
 
 from holdfast.lab.cli._app import app
+from tests.lab.cli.commands import finished, start_server
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "docs" / name for name in ("quickstart.md", "cli.md", "reproduce.md")]
-HOLDFAST = Path(sys.executable).parent / "holdfast"
 
 
 @dataclass
@@ -38,7 +37,7 @@ def shown_on(page: Path) -> list[Shown]:
 
 
 def masked(line: str) -> str:
-    """The line without what differs from machine to machine: numbers, hashes, spaces."""
+    """The line without what depends on the machine: numbers, hashes, spaces."""
     line = re.sub(r"-[0-9a-f]{8}\b", "-HASH", line)
     return " ".join(re.sub(r"\d+(,\d{3})*(\.\d+)*", "N", line).split()).replace("N min N s", "N s")
 
@@ -57,13 +56,13 @@ def assert_lines_appear(wanted: list[str], output: str) -> None:
 def test_commands_do_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     found = shown_on(page)
     assert len(found) >= 3
+    start_server()
     for shown in found:
-        command = shown.command.replace("holdfast", str(HOLDFAST), 1)
-        done = subprocess.run(
-            command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == shown.code, f"{shown.command}: {done.stderr}"
-        assert_lines_appear(shown.lines, done.stdout + done.stderr)
+        name, *arguments = shlex.split(shown.command)
+        assert name == "holdfast"
+        code, out, error = finished(tmp_path, *arguments)
+        assert code == shown.code, f"{shown.command}: {error}"
+        assert_lines_appear(shown.lines, out + error)
 
 
 def test_a_line_that_is_not_there_is_noticed() -> None:

@@ -99,22 +99,12 @@ def test_the_committed_results_keep_their_promise() -> None:
 def test_the_experiment_writes_its_record_and_its_page(
     start: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [
-        "--rules",
-        "exact",
-        "--attacks",
-        "none",
-        "--seeds",
-        "1",
-        "--steps",
-        "2",
-        "--page",
-        "page.md",
-    ]
+    options = {"rules": "exact", "attacks": "none", "seeds": "1", "steps": "4", "page": "page.md"}
+    arguments = [text for name, value in options.items() for text in (f"--{name}", value)]
     for _ in range(2):  # the second start finds the run in the record
-        start("bgmd_under_attack", *options)
+        start("bgmd_under_attack", *arguments)
     (run,) = map(json.loads, (tmp_path / "bgmd_under_attack.jsonl").read_text().splitlines())
-    assert (run["rule"], run["attack"], run["steps"]) == ("exact", "none", 2)
+    assert (run["rule"], run["attack"], run["steps"]) == ("exact", "none", 4)
     last = (tmp_path / "page.md").read_text().splitlines()[-1]
     assert last == f"| none | 0 % | {run['accuracy']:.1f} |"
     assert "exact" in capsys.readouterr().out
@@ -159,7 +149,7 @@ def test_a_custom_rule_works_like_any_other() -> None:
 
 def test_an_example_starts_from_any_folder(tmp_path: Path) -> None:
     """One real start; the other examples are called in this process."""
-    command = [sys.executable, EXAMPLES / "own_aggregator.py"]
+    command = [sys.executable, str(EXAMPLES / "own_aggregator.py")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Agreement(): cosine with the truth +0." in done.stdout

@@ -39,7 +39,7 @@ LAYERS = [*LIBRARY, *LAB, {"__main__"}]
 EXTRAS = {
     "lab/data": {"PIL", "filelock", "platformdirs"},
     "lab/report": {"jinja2", "markdown_it", "matplotlib"},
-    "lab/cli": {"rich", "typer"},
+    "lab/cli": {"platformdirs", "rich", "typer"},
     "lab/paper": {"PIL"},
 }
 """What a room may import besides torch; pyproject.toml gives the reasons."""

@@ -1,4 +1,4 @@
-"""The recipes run as printed, with the real frameworks, and train."""
+"""The recipes run as printed with the real frameworks, and they train."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "recipes.md"
 
 
 def blocks() -> dict[str, str]:
-    """The code of each section, by its title; the first is the beginning that all share."""
+    """The code of each section, by its title; all sections share the code of the first."""
     found = {}
     for section in re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE):
         code = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
@@ -37,9 +37,8 @@ def loss(model: Any, names: dict[str, Any]) -> float:
         return float(cross_entropy(model(names["data"].scaled()), names["data"].labels))
 
 
-frameworks = pytest.mark.filterwarnings(
-    "ignore"
-)  # of the frameworks' own code and its dependencies
+# Warnings of the frameworks' own code and its dependencies.
+frameworks = pytest.mark.filterwarnings("ignore")
 
 
 @frameworks

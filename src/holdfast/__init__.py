@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 __all__ = ["Layout", "RobustStep", "SketchedGeometricMedian", "StepResult", "bgmd", "preset"]
 
 
-# Names are loaded on first use, because torch takes seconds to load and `holdfast --help` needs none.
+# Names are loaded on first use: torch takes seconds to load, and `holdfast --help` needs none.
 _HOMES = {
     "Layout": "holdfast.layout",
     "RobustStep": "holdfast.robust_step",

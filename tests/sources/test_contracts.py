@@ -265,3 +265,23 @@ def test_the_buffer_is_used_again() -> None:
     second = source(x[:3], y[:3])
     assert isinstance(second, DenseRows)
     assert next(chunk for _, chunk in second.chunks(10**6)).data_ptr() == before
+
+
+@every_source
+def test_parameters_without_influence_have_zeros_also_in_a_used_buffer(make: Make) -> None:
+    class Switch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 1), nn.Linear(4, 1)])
+            self.used = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.layers[self.used](x)
+            return found
+
+    model, x, y = Switch(), torch.randn(6, 4), torch.randn(6, 1)
+    source = make(model, nn.MSELoss(), 6)
+    for model.used in (0, 1):
+        used, unused = matrix(source(x, y)).split(5, dim=1)[:: 1 - 2 * model.used]
+        assert bool(used.any())
+        assert not unused.any()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Threat", "resume", "run", "trained_model"]
 
 
-# Names are loaded on first use, because torch takes seconds to load and `holdfast --help` needs none.
+# Names are loaded on first use: torch takes seconds to load, and `holdfast --help` needs none.
 _HOMES = {
     "Config": "holdfast.lab.config",
     "Threat": "holdfast.lab.config",

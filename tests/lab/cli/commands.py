@@ -63,7 +63,8 @@ def invoke(*arguments: str, **options: Any) -> Result:
 def assert_refused(result: Result, *words: str, code: int = 2) -> None:
     """The command ended with one sentence on standard error that holds the words."""
     assert result.exit_code == code, result.output
-    assert len(re.findall(r"^(?:╭─ Error|Error:)", result.stderr, re.MULTILINE)) == 1, result.output
+    sentences = re.findall(r"^(?:╭─ Error|Error:)", result.stderr, re.MULTILINE)
+    assert len(sentences) == 1, result.output
     assert "Traceback" not in result.output
     flat = " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.stderr).split())
     for word in words:
@@ -126,8 +127,8 @@ def work(job: Job) -> None:
     os.environ.update(job.variables)
     _open_streams(job)
     # Runs of this process are forked from the server of the tests; Python would start another.
-    for where in (forkserver, forkserver._forkserver):  # type: ignore[attr-defined]
-        where.ensure_running = lambda: None
+    for where in (forkserver, forkserver._forkserver):
+        setattr(where, "ensure_running", lambda: None)  # noqa: B010
     if job.mirror is not None:
         _add_tiny(job.mirror)
     sys.argv = ["holdfast", *job.arguments]
@@ -145,7 +146,7 @@ def _open_streams(job: Job) -> None:
         handles = [os.open(os.devnull, os.O_RDONLY), *files]
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", 1)
     if job.terminal is None and job.output is None:
         sys.stdout = None
 

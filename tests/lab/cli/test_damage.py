@@ -1,41 +1,45 @@
-"""Records and checkpoints that are newer, damaged or hostile are refused in one sentence, and left as they are."""
+"""Newer, damaged or hostile records and checkpoints are refused in one sentence and left alone."""
 
+import io
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save
 
 from holdfast.lab import data
+from holdfast.lab.config import Config
 from holdfast.lab.records import Journal
 from holdfast.lab.training import _run
-from tests.lab.cli.commands import SMALL, assert_refused, invoke, timeless
+from holdfast.lab.training import run as train
+from tests.lab.cli.commands import SMALL, assert_refused, case, invoke, timeless
 
-FORMAT = "holdfast checkpoint 1"
+CHECKPOINT = "checkpoint.pt"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed after its second and last step, before its end was written."""
-    folder = tmp_path / "run"
+    folder = tmp_path_factory.mktemp("original") / "run"
     assert invoke("train", *SMALL, "-q", "--steps", "2", "--folder", str(folder)).exit_code == 0
     lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_bytes(b"".join(lines[:-1]))
     return folder
 
 
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "run"))
+
+
 def change(run: Path, **changes: Any) -> None:
-    """Other values in `run.json`; those that are None are taken out."""
+    """Writes other values to `run.json`; None removes one."""
     content = {**json.loads((run / "run.json").read_text()), **changes}
-    (run / "run.json").write_text(
-        json.dumps({key: value for key, value in content.items() if value is not None})
-    )
-
-
-def config_with(run: Path, **changes: Any) -> dict[str, Any]:
-    return {**json.loads((run / "run.json").read_text())["config"], **changes}
+    kept = {key: value for key, value in content.items() if value is not None}
+    (run / "run.json").write_text(json.dumps(kept))
 
 
 def assert_left_alone(run: Path, *words: str) -> None:
@@ -46,6 +50,24 @@ def assert_left_alone(run: Path, *words: str) -> None:
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
+def assert_each_left_alone(
+    file: Path, contents: dict[str, Callable[[bytes], bytes]], *words: str
+) -> None:
+    """The run is refused with each of these contents of the file, made of the right one."""
+    right = file.read_bytes()
+    for name, content in contents.items():
+        with case(name):
+            file.write_bytes(content(right))
+            assert_left_alone(file.parent, file.name, *words)
+
+
+def instead(*contents: bytes) -> dict[str, Callable[[bytes], bytes]]:
+    def always(content: bytes) -> Callable[[bytes], bytes]:
+        return lambda _: content
+
+    return {repr(content)[:50]: always(content) for content in contents}
+
+
 def test_the_run_itself_can_be_resumed(run: Path) -> None:
     assert invoke("resume", str(run)).exit_code == 0
     assert timeless(run)[-1] == {"end": "finished", "step": 2}
@@ -54,37 +76,26 @@ def test_the_run_itself_can_be_resumed(run: Path) -> None:
 def test_a_record_of_a_newer_version_asks_for_an_update(run: Path) -> None:
     change(run, version=99, versions={"holdfast": "9.9"})
     assert_left_alone(run, "version 99", "holdfast 9.9", "update holdfast")
-
-
-def test_a_newer_record_may_have_any_form(run: Path) -> None:
     change(run, version=99, versions=["9.9"])
     assert_left_alone(run, "version 99", "update holdfast")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"{}", b"null", bytes(range(256)), b'{"format": "holdfast run"}'],
-    ids=repr,
-)
-def test_a_run_file_that_is_none_is_named(run: Path, content: bytes) -> None:
-    (run / "run.json").write_bytes(content)
-    assert_left_alone(run, "run.json")
+def test_a_run_file_that_is_none_is_named(run: Path) -> None:
+    def without(key: str) -> Callable[[bytes], bytes]:
+        def content(right: bytes) -> bytes:
+            return json.dumps({k: v for k, v in json.loads(right).items() if k != key}).encode()
+
+        return content
+
+    strange = instead(b"", b"[]", b"{}", b"null", bytes(range(256)), b'{"format": "holdfast run"}')
+    strange |= instead(b"[" * 100_000)
+    strange |= {f"without {key}": without(key) for key in ("config", "hash")}
+    assert_each_left_alone(run / "run.json", strange)
 
 
-def test_a_run_file_that_is_too_deep_is_named(run: Path) -> None:
-    (run / "run.json").write_bytes(b"[" * 100_000)
-    assert_left_alone(run, "run.json")
-
-
-@pytest.mark.parametrize("missing", ["config", "hash"])
-def test_a_run_file_without_its_parts_is_named(run: Path, missing: str) -> None:
-    change(run, **{missing: None})
-    assert_left_alone(run, "run.json")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_configuration_that_was_changed_is_refused(run: Path) -> None:
+    right = json.loads((run / "run.json").read_text())["config"]
+    changes: list[dict[str, Any]] = [
         {"unknown": 1},
         {"n_rows": "8"},
         {"n_rows": -1},
@@ -94,95 +105,56 @@ def test_a_run_file_without_its_parts_is_named(run: Path, missing: str) -> None:
         {"aggregator": {"name": "krum"}},
         {"threat": []},
         {"n_steps": 5},
-    ],
-    ids=str,
-)
-def test_a_configuration_that_was_changed_is_refused(run: Path, changes: dict[str, Any]) -> None:
-    change(run, config=config_with(run, **changes))
-    assert_left_alone(run)
+    ]
+    for one in changes:
+        with case(one):
+            change(run, config={**right, **one})
+            assert_left_alone(run)
 
 
-@pytest.mark.parametrize(
-    "line", [b"x", b"5", b"null", b"[]", b'"end"', b"{}", b'{"step": 1}', b"\xff"], ids=repr
-)
-def test_an_entry_that_is_none_is_named_with_its_line(run: Path, line: bytes) -> None:
-    path = run / "metrics.jsonl"
-    path.write_bytes(line + b"\n" + path.read_bytes())
-    assert_left_alone(run, "metrics.jsonl", "line 1")
+def test_an_entry_that_is_none_is_named_with_its_line(run: Path) -> None:
+    lines = (b"x", b"5", b"null", b"[]", b'"end"', b"{}", b'{"step": 1}', b"\xff")
+    right = (run / "metrics.jsonl").read_bytes()
+    strange = instead(*(line + b"\n" + right for line in lines))
+    assert_each_left_alone(run / "metrics.jsonl", strange, "line 1")
 
 
-def test_an_ending_that_is_none_is_named(run: Path) -> None:
-    with (run / "metrics.jsonl").open("ab") as file:
-        file.write(b'{"end": "diverged"}\n')
-    assert_left_alone(run, "metrics.jsonl")
+def test_an_ending_that_is_none_or_a_record_that_is_too_short_is_named(run: Path) -> None:
+    strange = {"end": lambda right: right + b'{"end": "diverged"}\n', "short": lambda _: b""}
+    assert_each_left_alone(run / "metrics.jsonl", strange)
 
 
 def test_a_torn_entry_at_the_end_is_made_again(run: Path) -> None:
     whole = timeless(run)
-    (run / "checkpoint.pt").unlink()
+    (run / CHECKPOINT).unlink()
     path = run / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     assert invoke("resume", str(run)).exit_code == 0
     assert timeless(run)[:-1] == whole
 
 
-def test_a_record_shorter_than_its_checkpoint_says_is_refused(run: Path) -> None:
-    (run / "metrics.jsonl").write_bytes(b"")
-    assert_left_alone(run, "metrics.jsonl")
+def test_a_checkpoint_that_is_none_is_named(run: Path, tmp_path: Path) -> None:
+    def saved(content: object) -> bytes:
+        file = io.BytesIO()
+        torch.save(content, file)
+        return file.getvalue()
 
-
-@pytest.mark.parametrize(
-    "content",
-    [
+    strange = instead(
         b"",
         b"x" * 100,
-        b"\xff" * 8 + b"{}",
-        save({"a": torch.zeros(3)}),
-        save({"a": torch.zeros(3)}, {"format": "holdfast checkpoint 2", "tree": "{}"}),
-        save({"a": torch.zeros(3)}, {"format": FORMAT}),
-        save({"a": torch.zeros(3)}, {"format": FORMAT, "tree": "x"}),
-        save({"a": torch.zeros(3)}, {"format": FORMAT, "tree": "[]"}),
-        save({"a": torch.zeros(3)}, {"format": FORMAT, "tree": '{"pairs": []}'}),
-        save(
-            {"a": torch.zeros(3)}, {"format": FORMAT, "tree": '{"pairs": [["step", "tensor:9"]]}'}
-        ),
-    ],
-    ids=[
-        "empty",
-        "text",
-        "long header",
-        "stranger",
-        "newer",
-        "no tree",
-        "bad tree",
-        "list",
-        "nothing in it",
-        "no tensor",
-    ],
-)
-def test_a_checkpoint_that_is_none_is_named(run: Path, content: bytes) -> None:
-    (run / "checkpoint.pt").write_bytes(content)
-    assert_left_alone(run, "checkpoint.pt")
-
-
-def test_the_first_half_of_a_checkpoint_is_named(run: Path) -> None:
-    path = run / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert_left_alone(run, "checkpoint.pt")
-
-
-def test_the_checkpoint_of_another_run_is_named(run: Path, tmp_path: Path) -> None:
-    assert (
-        invoke(
-            "train", *SMALL, "-q", "--steps", "2", "--model", "mlp", "--folder", "other"
-        ).exit_code
-        == 0
+        saved(torch.zeros(3)),
+        saved({"tree": {}}),
+        saved({"format": "holdfast checkpoint 2", "tree": {"step": 1}}),
+        saved({"format": "holdfast checkpoint 1", "tree": []}),
+        saved({"format": "holdfast checkpoint 1", "tree": {}}),
     )
-    (run / "checkpoint.pt").write_bytes((tmp_path / "other/checkpoint.pt").read_bytes())
-    assert_left_alone(run, "checkpoint.pt")
+    strange["the first half"] = lambda right: right[: len(right) // 2]
+    train(Config(model="mlp", n_rows=8, row_size=2, n_steps=1), tmp_path / "other")
+    strange["that of another run"] = lambda _: (tmp_path / "other" / CHECKPOINT).read_bytes()
+    assert_each_left_alone(run / CHECKPOINT, strange)
 
 
-def test_a_run_that_another_process_is_at_is_left_to_it(run: Path) -> None:
+def test_a_run_in_another_process_is_left_to_it(run: Path) -> None:
     with Journal(run):
         before = (run / "metrics.jsonl").read_bytes()
         assert_refused(invoke("resume", str(run)), "in use by another process", str(run), code=1)
@@ -194,29 +166,26 @@ def test_of_two_runs_begun_in_one_folder_at_once_one_wins_wholly(
 ) -> None:
     """The second begins, and runs, after the first has seen an empty folder."""
     load, journals = data.load, []
+    first, second = (Config(model="mlp", n_rows=8, row_size=2, n_steps=1, seed=i) for i in (0, 1))
 
     def load_while_another_begins(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.setattr(_run, "load", load)
-        assert (
-            invoke(
-                "train", *SMALL, "-q", "--steps", "1", "--seed", "1", "--folder", "run"
-            ).exit_code
-            == 0
-        )
-        journals.append(Journal(tmp_path / "run"))  # as if it were still at it
+        train(second, "run")
+        journals.append(Journal(tmp_path / "run"))  # as if it were still running
         return load(*args, **kwargs)
 
     monkeypatch.setattr(_run, "load", load_while_another_begins)
-    result = invoke("train", *SMALL, "-q", "--steps", "1", "--seed", "0", "--folder", "run")
+    with pytest.raises((OSError, ValueError)):
+        train(first, "run")
     for journal in journals:
         with journal:
             pass
-    assert result.exit_code != 0
     assert json.loads((tmp_path / "run/run.json").read_text())["config"]["seed"] == 1
 
 
-def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in ("file", "file/below", "x" * 300):
-        result = invoke("train", *SMALL, "-q", "--steps", "1", "--folder", folder)
-        assert_refused(result, folder, code=1)
+        with case(folder):
+            result = invoke("train", *SMALL, "-q", "--steps", "1", "--folder", folder)
+            assert_refused(result, folder, code=1)

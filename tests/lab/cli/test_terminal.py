@@ -5,16 +5,23 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from holdfast.lab.cli._board import Board
+from holdfast.lab.config import Config, run_name
+from holdfast.lab.data import Progress
 from holdfast.lab.records import load_checkpoint, read_record
-from tests.lab.cli.commands import SMALL, Terminal, invoke, n_entries, terminal
+from holdfast.lab.sweep import PlannedRun
+from tests.lab.cli.commands import SMALL, Terminal, case, invoke, n_entries, terminal
 
 TRAIN = ["train", *SMALL, "--attack", "scaled-flip", "--corrupt", "0.25"]
 SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
-COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-7][0-9;]*m")
+COLOR = re.compile(rb"\x1b\[[0-9;]*3[0-7][0-9;]*m")
+LIVE = ("wide", "narrow", "attack", "narrow attack")
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +33,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(place: Path) -> Iterator[dict[str, Terminal]]:
     """Commands in terminals, each to its end."""
     with ExitStack() as stack:
-        steps = ["--steps", "60", "--evaluate-every", "10"]
-        compared = ["attack", *SMALL, "--rule", "mean", "--rule", "bgmd", "--steps", "15"]
+        steps = ["--steps", "100", "--evaluate-every", "10"]
+        compared = ["attack", *SMALL, "--rule", "mean", "--rule", "bgmd", "--steps", "40"]
         terminals = {
             "wide": terminal(place, *TRAIN, *steps, "--folder", "wide", columns=160),
             "narrow": terminal(place, *TRAIN, *steps, "--folder", "narrow", columns=40),
@@ -37,43 +44,40 @@ def shown(place: Path) -> Iterator[dict[str, Terminal]]:
         }
         opened = {name: stack.enter_context(one) for name, one in terminals.items()}
         for one in opened.values():
-            one.end()
+            one.code()
         yield opened
 
 
-@pytest.mark.parametrize("name", ["wide", "narrow", "dumb", "attack", "narrow attack"])
-def test_every_terminal_sees_a_good_end(shown: dict[str, Terminal], name: str) -> None:
-    assert shown[name].process.returncode == 0, shown[name].text
-    assert "Traceback" not in shown[name].text
+def test_every_terminal_sees_a_good_end(shown: dict[str, Terminal]) -> None:
+    for name, one in shown.items():
+        with case(name):
+            assert one.code() == 0, one.text
+            assert "Traceback" not in one.text
 
 
 def test_a_training_shows_a_bar_with_all_that_matters_and_then_its_outcome(
     shown: dict[str, Terminal],
 ) -> None:
     text = shown["wide"].text
-    bars = [line for line in text.splitlines() if re.search(r"\d+/60 ", line)]
-    assert any(
-        re.search(
-            r"loss [\d.]+ +accuracy [\d.]+ % +rejected \d/8 +bad rows' weight [\d.]+ % +[\d.]+ steps/s +(\d+:)?\d\d:\d\d",
-            bar,
-        )
-        for bar in bars
-    ), bars[-3:]
+    words = r"\d+/100 +loss [\d.]+  accuracy [\d.]+ %  rejected \d/8  bad rows' weight [\d.]+ %"
+    assert re.search(words, text), text[-2000:]
+    assert re.search(r"[\d.]+ steps/s, \d+ s left", text)
     last = text[text.rindex("end ") :]
-    assert "finished after 60 steps" in last
+    assert "finished after 100 steps" in last
     assert re.search(r"accuracy +\d+\.\d %", last)
     assert "steps/s" not in last
 
 
 def test_the_cursor_comes_back(shown: dict[str, Terminal]) -> None:
-    for name in ("wide", "narrow", "attack", "narrow attack"):
-        hidden, back = shown[name].raw.rfind(b"\x1b[?25l"), shown[name].raw.rfind(b"\x1b[?25h")
-        assert hidden < back
+    for name in LIVE:
+        with case(name):
+            raw = shown[name].raw
+            assert raw.rfind(b"\x1b[?25l") < raw.rfind(b"\x1b[?25h")
 
 
-def test_colours_are_left_out_where_nobody_wants_them(shown: dict[str, Terminal]) -> None:
-    assert COLOUR.search(shown["wide"].raw)
-    assert not COLOUR.search(shown["attack"].raw)
+def test_colors_are_left_out_where_nobody_wants_them(shown: dict[str, Terminal]) -> None:
+    assert COLOR.search(shown["wide"].raw)
+    assert not COLOR.search(shown["attack"].raw)
 
 
 def test_a_dumb_terminal_gets_plain_lines(shown: dict[str, Terminal]) -> None:
@@ -81,10 +85,10 @@ def test_a_dumb_terminal_gets_plain_lines(shown: dict[str, Terminal]) -> None:
     assert "step 3/3, loss" in shown["dumb"].text
 
 
-def test_an_attack_shows_its_table_as_it_fills_and_then_once(shown: dict[str, Terminal]) -> None:
+def test_an_attack_shows_its_runs_and_then_a_table(shown: dict[str, Terminal]) -> None:
     text = shown["attack"].text
-    assert "..." in text
-    assert "all runs" in text
+    assert re.search(r"[1-3] of 4 runs", text)
+    assert re.search(r"\d+\.\d %  fashion-mnist-slice-logistic-regression-mean-seed-0", text)
     last = text[text.rindex("under attack") :]
     rows = {line.split()[0]: line for line in last.splitlines() if line.strip()}
     for rule in ("mean", "bgmd"):
@@ -93,58 +97,71 @@ def test_an_attack_shows_its_table_as_it_fills_and_then_once(shown: dict[str, Te
 
 
 def test_a_narrow_terminal_keeps_loss_and_accuracy_in_sight(shown: dict[str, Terminal]) -> None:
-    assert "accuracy" in shown["narrow"].text
-    assert "finished after 60 steps" in " ".join(shown["narrow"].text.split())
-
-
-def test_ctrl_c_leaves_a_command_that_can_be_copied(tmp_path: Path) -> None:
-    """Whatever the width: what is selected with the mouse must be one command, not pieces with blanks between."""
-    with terminal(tmp_path, *TRAIN, "--steps", "3000", columns=80) as shown:
-        shown.until(lambda: "loss" in shown.text)
-        shown.type(b"\x03")
-        assert shown.end() == 130
-    assert "Stopping after this step; once more to stop at once." in shown.text
-    assert "Traceback" not in shown.text
-    (run,) = (tmp_path / "runs").iterdir()
-    assert f"holdfast resume runs/{run.name}" in shown.text
+    flat = " ".join(shown["narrow"].text.split())
+    assert re.search(r"\d+/100.*accuracy.*finished after 100 steps", flat)
 
 
 def test_ctrl_c_twice_gives_the_terminal_back(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    heavy = [
-        "train",
-        "--model",
-        "lenet",
-        "--rows",
-        "32",
-        "--batch",
-        "64",
-        "--threads",
-        "1",
-        "--checkpoint-seconds",
-        "0",
-    ]
-    with terminal(tmp_path, *heavy, "--folder", "run") as shown:
+    heavy = ["--model", "lenet", "--rows", "32", "--batch", "64", "--threads", "1"]
+    command = ["train", *heavy, "--checkpoint-seconds", "0", "--folder", "run"]
+    with terminal(tmp_path, *command) as shown:
         shown.until(lambda: n_entries(folder) >= 2)
         shown.type(b"\x03")
         shown.until(lambda: "Stopping" in shown.text)
         shown.type(b"\x03")
-        assert shown.end() == 130
+        assert shown.code() == 130
     assert "Traceback" not in shown.text
-    assert "Stopped." in shown.text
+    assert "Stopped. To resume: holdfast resume run" in shown.text
     assert shown.raw.rfind(b"\x1b[?25l") < shown.raw.rfind(b"\x1b[?25h")
     assert 2 <= read_record(folder).n_steps < 300
-    assert load_checkpoint(folder / "checkpoint.pt")["step"] >= 1
-    assert "holdfast resume run" in shown.text
+    (checkpoint,) = folder.glob("checkpoint.*")
+    assert load_checkpoint(checkpoint)["step"] >= 1
 
 
-def test_ctrl_c_in_a_comparison_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_in_a_comparison_tells_how_to_continue(tmp_path: Path) -> None:
     command = ["attack", *SMALL, "--rule", "bgmd", "--steps", "120"]
     with terminal(tmp_path, *command) as shown:
-        shown.until(lambda: "loss" in shown.text)
-        shown.process.send_signal(signal.SIGINT)
-        assert shown.end() == 130
-    assert "Stopped; the same command goes on from here." in shown.text
+        shown.until(lambda: bool(re.search(r" [1-9]\d*/120 ", shown.text)))
+        shown.send(signal.SIGINT)
+        assert shown.code() == 130
+    assert "Stopped; the same command continues." in shown.text
     assert any(read_record(run).end is None for run in (tmp_path / "runs").iterdir())
     again = json.loads(invoke(*command, "--json").output)
     assert [one["end"] for one in again] == ["finished", "finished"]
+
+
+@pytest.fixture
+def run() -> PlannedRun:
+    config = Config(n_steps=6)
+    return PlannedRun(config, Path(run_name(config)))
+
+
+def drawn(board: Board, console: Console) -> str:
+    board.close()
+    console.print(board.render())
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_on_a_narrow_board_names_are_cut_before_figures(run: PlannedRun) -> None:
+    console = Console(file=StringIO(), width=60)
+    board = Board(console, "A sweep")
+    board.planned([run])
+    board.began(run)
+    board.stepped(run, {"step": 3, "loss": 1.0, "accuracy": 0.345})
+    assert re.search(r"3/6   34\.5 %  fashion-mnist-slice\S*…", drawn(board, console))
+
+
+def test_a_board_shows_failures_measurements_and_downloads(run: PlannedRun) -> None:
+    console = Console(file=StringIO(), width=100)
+    board = Board(console, "A sweep")
+    board.measured("toy", is_new=True)
+    board.fetching(Progress("images.gz", 2_500_000, 5_000_000, "example.org"))
+    assert "2.5 MB  images.gz from example.org" in drawn(board, console)
+    board.planned([run])
+    board.began(run)
+    board.failed(run, "No room.")
+    text = drawn(board, console)
+    assert "1 measurement, 1 of 1 runs, 1 failed" in text
+    assert "failed: No room.  fashion-mnist-slice" in text

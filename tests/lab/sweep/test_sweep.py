@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 from holdfast.errors import MissingDataError
 from holdfast.lab.config import Config, hash_of, run_name
-from holdfast.lab.records import Record, read_record
+from holdfast.lab.records import Record, load_checkpoint, read_record
 from holdfast.lab.sweep import (
     PlannedRun,
     SweepObserver,
@@ -33,7 +34,8 @@ from holdfast.lab.training import run
 from tests.lab.cases import tiny
 
 SHORT = [tiny("mean", seed=seed) for seed in range(3)] + [tiny("bgmd", "scaled-flip", seed=7)]
-LONG = [replace(config, n_steps=120, evaluate_every=100) for config in SHORT]
+LONG = [replace(config, n_steps=100_000, evaluate_every=20) for config in SHORT]
+"""Runs that are always stopped or killed."""
 
 
 @dataclass
@@ -78,6 +80,26 @@ def assert_complete(folder: Path, configs: list[Config], tmp_path: Path) -> None
     for i, config in enumerate(configs):
         alone = run(config, tmp_path / "alone" / str(i))
         assert read_record(folder / run_name(config)).without_times() == alone.without_times()
+
+
+def has_entries(events: Events, planned: PlannedRun) -> bool:
+    return len(events.entries.get(planned, ())) > 3
+
+
+def resume_all(runs: list[PlannedRun], tmp_path: Path) -> Events:
+    """Resume the runs one by one for a few steps; then they equal runs without interruption."""
+    events = Events()
+    for i, planned in enumerate(runs):
+        result = sweep([planned], events, n_workers=1, stop=partial(has_entries, events, planned))
+        assert (result.was_stopped, result.failures) == (True, [])
+        record = read_record(planned.folder)
+        n_before = events.entries[planned][0]["step"] - 1
+        assert events.entries[planned] == record.entries[n_before:]
+        # Asked after every step, it says False until the step at which the other run stopped.
+        answers = iter([*[False] * (record.n_steps - 1), True])
+        alone = run(planned.config, tmp_path / f"alone {i}", stop=partial(next, answers))
+        assert record.without_times() == alone.without_times()
+    return events
 
 
 def files(folder: Path) -> dict[Path, int]:
@@ -160,43 +182,33 @@ def test_runs_that_ended_elsewhere_are_skipped(tmp_path: Path) -> None:
 
 
 def test_a_stop_leaves_runs_that_can_be_resumed(tmp_path: Path) -> None:
-    folder, events, again = tmp_path / "runs", Events(), Events()
+    folder, events = tmp_path / "runs", Events()
     runs = plan_runs(LONG[:3], folder)
     result = sweep(runs, events, n_workers=2, stop=lambda: all(map(events.entries.get, runs[:2])))
-    assert result.was_stopped
-    assert (result.n_ended, result.failures) == (0, [])
+    assert (result.was_stopped, result.n_ended, result.failures) == (True, 0, [])
     assert (events.count("began"), events.count("stopped")) == (2, 2)
-    n_made = {path: read_record(path).n_steps for path in folder.iterdir()}
-    assert len(n_made) == 2
-    assert all(0 < n < 120 for n in n_made.values())
+    assert not runs[2].folder.exists()
     # As after a kill: entries that no checkpoint covers, which are dropped and made again.
-    line = json.dumps({"step": n_made[runs[0].folder] + 1, "loss": 7.0, "seconds": {}})
+    n_made = read_record(runs[0].folder).n_steps
+    line = json.dumps({"step": n_made + 1, "loss": 7.0, "seconds": {}})
     with (runs[0].folder / "metrics.jsonl").open("a") as file:
         file.write(f'{line}\n{{"step"')
-    assert sweep(runs, again, n_workers=1).n_ended == 3
-    for planned in runs:
-        made = read_record(planned.folder).entries[n_made.get(planned.folder, 0) :]
-        assert again.entries[planned] == made
-    assert_complete(folder, LONG[:3], tmp_path)
+    again = resume_all(runs[:2], tmp_path)
+    assert again.entries[runs[0]][0]["step"] == n_made + 1
 
 
 def test_a_run_that_is_killed_is_reported_and_the_others_continue(tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    killed: list[int] = []
+    def kill() -> None:
+        if len(events.entries) == 1:
+            (process,) = multiprocessing.active_children()
+            os.kill(process.pid or 0, signal.SIGKILL)
 
-    def kill_one() -> None:
-        if not killed:
-            killed.append(multiprocessing.active_children()[0].pid or 0)
-            os.kill(killed[0], signal.SIGKILL)
-
-    runs, events = plan_runs(LONG, folder), Events(on_step=kill_one)
-    result = sweep(runs, events, n_workers=2)
+    runs, events = plan_runs([LONG[0], *SHORT[1:]], tmp_path / "runs"), Events(on_step=kill)
+    result = sweep(runs, events, n_workers=1)
     assert (result.n_ended, events.count("failed")) == (3, 1)
-    (failure,) = result.failures
-    assert failure.endswith(": The process of the run was killed by signal 9.")
-    assert failure.split(":")[0] in {run_name(config) for config in LONG}
-    assert sweep(runs, Events(), n_workers=1).n_ended == 4
-    assert_complete(folder, LONG, tmp_path)
+    reason = "The process of the run was killed by signal 9."
+    assert result.failures == [f"{runs[0].folder.name}: {reason}"]
+    resume_all(runs[:1], tmp_path)
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -333,20 +345,18 @@ def test_signals_to_all_processes_are_a_stop_and_no_failure(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_leaves_no_process_and_is_resumed(tmp_path: Path) -> None:
     process = start_program(tmp_path)
-    folder = tmp_path / "runs"
-    places = [folder / run_name(config) / "metrics.jsonl" for config in LONG[:2]]
+    runs = plan_runs(LONG[:2], tmp_path / "runs")
+    records = [planned.folder / "metrics.jsonl" for planned in runs]
     try:
-        wait_until(lambda: all(path.exists() and path.stat().st_size for path in places))
+        wait_until(lambda: all(path.exists() and path.stat().st_size for path in records))
     finally:
         process.kill()
         process.communicate()
     wait_until(lambda: not processes("-g", str(process.pid)))
-    for path in places:  # stopped after a step with a checkpoint
-        assert 0 < read_record(path.parent).n_steps < 120
-        assert (path.parent / "checkpoint.pt").exists()
-    result = sweep(plan_runs(LONG[:2], folder), Events(), n_workers=1)
-    assert (result.n_ended, result.failures) == (2, [])
-    assert_complete(folder, LONG[:2], tmp_path)
+    for planned, path in zip(runs, records, strict=True):  # stopped with a checkpoint
+        checkpoint = load_checkpoint(planned.folder / "checkpoint.pt")
+        assert checkpoint["n_bytes"] == path.stat().st_size
+    resume_all(runs, tmp_path)
 
 
 def test_a_container_s_quota_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

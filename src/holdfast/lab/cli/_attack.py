@@ -11,10 +11,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.checks import failure
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
-from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
 from holdfast.lab.cli._summary import percent
 from holdfast.lab.config import Config
@@ -31,13 +29,11 @@ Records = dict[tuple[str, bool], Record]
 def attack(given: Mapping[str, Any]) -> None:
     """Train with every rule, without and with the attack, and compare the results."""
     quiet, as_json, folder = given["quiet"], given["json"], given["runs"]
-    if quiet and as_json:
-        raise failure("--quiet", "be given without --json", "both")
     rules = list(dict.fromkeys(given["rules"] or RULES))
     keys = [(rule, is_attacked) for rule in rules for is_attacked in (False, True)]
     configs = [_config(given, rule, is_attacked) for rule, is_attacked in keys]
     runs, title = plan_runs(configs, folder), _title(configs[1])
-    with closing(screen_for(title=title, quiet=quiet or as_json)) as screen:
+    with closing(screen_for(title=title, quiet=quiet, json=as_json)) as screen:
         fetch_missing(runs, screen, given)
         with interrupts() as received:  # one run at a time, so that their times can be compared
             result = sweep_runs(runs, screen, received, given)
@@ -56,7 +52,7 @@ def attack(given: Mapping[str, Any]) -> None:
             typer.echo(f"The records are in {folder}.")
     if result.was_stopped:
         typer.echo("Stopped; the same command continues.", err=True)
-        raise typer.Exit(received.code or ExitCode.INTERRUPTED)
+        raise typer.Exit(received[0])
 
 
 def _config(given: Mapping[str, Any], rule: str, is_attacked: bool) -> Config:

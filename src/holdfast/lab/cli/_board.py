@@ -10,11 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.lab.cli._screen import Screen, SweepProgress
+from holdfast.lab.cli._progress import SweepProgress
 from holdfast.lab.cli._summary import Lines, duration, percent, plan, progress_words, result_of
 from holdfast.lab.data import Progress
 from holdfast.lab.records import Record
-from holdfast.lab.sweep import PlannedRun
+from holdfast.lab.sweep import PlannedRun, SweepObserver
 
 N_SHOWN = 8
 """Number of ended runs that stay on the board."""
@@ -23,7 +23,7 @@ BAR_WIDTH = 24
 
 
 @final
-class Board(Screen):
+class Board(SweepObserver):
     """A live board: a line per download and per active run, the last results and the time left.
 
     Args:
@@ -45,12 +45,15 @@ class Board(Screen):
         self._live.start()
 
     def close(self) -> None:
+        """Restore the terminal."""
         self._live.stop()
 
     def fetching(self, progress: Progress) -> None:
+        """Show a download, a part of which arrived."""
         self._downloads[progress.file] = progress
 
     def measured(self, name: str, *, is_new: bool) -> None:
+        """Show a measurement that was taken, now or before."""
         self._n_measured += 1
 
     def planned(self, runs: Sequence[PlannedRun]) -> None:
@@ -84,17 +87,17 @@ class Board(Screen):
 
     def render(self) -> Group:
         """Draw the board."""
-        is_long = self._title is not None
+        is_long, width = self._title is not None, min(BAR_WIDTH, self._console.width // 6)
         rows = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        rows.add_column(width=BAR_WIDTH)
+        rows.add_column(width=width)
         rows.add_column(justify="right", no_wrap=True)
         rows.add_column(ratio=1, no_wrap=is_long, overflow="ellipsis")  # names are cut, not counts
         for file in self._downloads.values():
-            bar = ProgressBar(total=file.total, completed=file.done, width=BAR_WIDTH)
+            bar = ProgressBar(total=file.total, completed=file.done, width=width)
             rows.add_row(bar, f"{file.done / 1e6:.1f} MB", f"{file.file} from {file.source}")
         for run, entry in self._active.items():
             step, n_steps = entry.get("step", 0), run.config.n_steps
-            bar = ProgressBar(total=n_steps, completed=step, width=BAR_WIDTH)
+            bar = ProgressBar(total=n_steps, completed=step, width=width)
             rows.add_row(bar, f"{step}/{n_steps}", self._words(run, entry))
         head = [Text(self._title, style="bold")] if self._title is not None else []
         return Group(*head, Text(", ".join(self._counts())), rows, *self._latest)
@@ -106,7 +109,8 @@ class Board(Screen):
 
     def _counts(self) -> list[str]:
         rate, left = self._progress.rate, self._progress.seconds_left
-        words = [f"{self._n_measured} measurements"] if self._n_measured else []
+        n = self._n_measured
+        words = [f"{n} measurement{'s' if n > 1 else ''}"] if n else []
         if self._title is not None and self._progress.n_runs:
             words.append(f"{self._progress.n_done} of {self._progress.n_runs} runs")
         words += [f"{self._n_failed} failed"] if self._n_failed else []

@@ -38,7 +38,7 @@ def config_of(given: Mapping[str, Any], *, default_steps: int) -> Config:
     values = {
         option.field: given[name]
         for name, option in OPTIONS.items()
-        if option.field is not None and name in given
+        if option.field and name in given and name not in ("rule", "selector", "memory")
     }
     parsed = {
         "partition": partitions.parse(given["partition"]),
@@ -47,8 +47,6 @@ def config_of(given: Mapping[str, Any], *, default_steps: int) -> Config:
         "schedule": schedule,
         "n_steps": _n_steps(given, default_steps),
     }
-    for part in ("aggregator", "selector", "memory"):
-        values.pop(part, None)
     return Config(**values | parsed | step)
 
 

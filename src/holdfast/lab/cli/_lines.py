@@ -8,11 +8,11 @@ from typing import Any, final
 
 import typer
 
-from holdfast.lab.cli._screen import Screen, SweepProgress
+from holdfast.lab.cli._progress import SweepProgress
 from holdfast.lab.cli._summary import duration, plan, progress_words, result_of
 from holdfast.lab.data import Progress
 from holdfast.lab.records import Record
-from holdfast.lab.sweep import PlannedRun
+from holdfast.lab.sweep import PlannedRun, SweepObserver
 
 PAUSE = 10.0
 """Least time in seconds between two lines about steps without an evaluation."""
@@ -28,7 +28,7 @@ class Form(Enum):
 
 
 @final
-class Lines(Screen):
+class Lines(SweepObserver):
     """Prints lines without control characters, for pipes and files."""
 
     def __init__(self, form: Form) -> None:
@@ -42,14 +42,16 @@ class Lines(Screen):
         self._printed = 0.0
 
     def close(self) -> None:
-        return
+        """Do nothing; unlike a board, lines leave nothing to restore."""
 
     def fetching(self, progress: Progress) -> None:
+        """Show a download, a part of which arrived."""
         if progress.file not in self._files:
             self._files.add(progress.file)
             self._print(f"Fetching {progress.file} from {progress.source}")
 
     def measured(self, name: str, *, is_new: bool) -> None:
+        """Show a measurement that was taken, now or before."""
         self._print(f"measured {name}" if is_new else f"known already: {name}")
 
     def planned(self, runs: Sequence[PlannedRun]) -> None:

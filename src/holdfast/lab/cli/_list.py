@@ -62,9 +62,9 @@ def listings() -> dict[Kind, list[Entry]]:
     except (OSError, ValueError, LookupError, TypeError):
         from holdfast.lab.cli._names import collect_names
 
-        found = collect_names()
-        _write(path, {"source": state, "names": found})
-        return found
+        content = {"source": state, "names": collect_names()}
+        _write(path, content)
+        return _parse(content, state)
 
 
 def _parse(content: Any, state: str) -> dict[Kind, list[Entry]]:

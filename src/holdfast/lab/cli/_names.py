@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any
 
-from holdfast.lab.cli._list import Entry, Kind
 from holdfast.lab.config import all_rules
 from holdfast.lab.data import data_sets
 from holdfast.lab.models import models
@@ -19,25 +18,28 @@ from holdfast.robust_step import presets
 from holdfast.selectors import selectors
 from holdfast.threats import attacks, corruptions
 
+Entry = tuple[str, str, str]
+"""Name, arguments and description."""
 
-def collect_names() -> dict[Kind, list[Entry]]:
-    """Return name, arguments and description of everything that can be named."""
+
+def collect_names() -> dict[str, list[Entry]]:
+    """Return name, arguments and description of everything that can be named, by kind."""
     steps = [(name, _arguments_of(make), _summary(make)) for name, make in presets.items()]
     images = {
         name: f"{one.title}, {one.n_train:,} + {one.n_test:,} images ({one.license})"
         for name, one in data_sets.items()
     }
     return {
-        Kind.RULES: steps + _members(all_rules),
-        Kind.ATTACKS: _members(attacks) + _members(corruptions),
-        Kind.DATA: [(name, "", text) for name, text in images.items()],
-        Kind.MODELS: [(name, "", _summary(make)) for name, make in models.items()],
-        Kind.SELECTORS: _members(selectors),
-        Kind.MEMORIES: _members(memories),
-        Kind.PARTITIONS: _members(partitions),
-        Kind.OPTIMIZERS: _members(optimizers),
-        Kind.SCHEDULES: _members(schedules),
-        Kind.RECIPES: [
+        "rules": steps + _members(all_rules),
+        "attacks": _members(attacks) + _members(corruptions),
+        "data": [(name, "", text) for name, text in images.items()],
+        "models": [(name, "", _summary(make)) for name, make in models.items()],
+        "selectors": _members(selectors),
+        "memories": _members(memories),
+        "partitions": _members(partitions),
+        "optimizers": _members(optimizers),
+        "schedules": _members(schedules),
+        "recipes": [
             (name, ", ".join(recipe.variants), recipe.title) for name, recipe in recipes.items()
         ],
     }

@@ -242,7 +242,6 @@ PANELS = {name: panel for panel, options in TABLE.items() for name in options}
 SPELLING = {
     **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},
     **{name: flag_of(name) for name, one in OPTIONS.items() if one.field},
-    "bad_fraction": "--corrupt",
     "adversaries": "--corrupt",
     "compact": "--compact",
     "target": "--attack",

@@ -35,11 +35,10 @@ def _notes(folder: Path | None) -> dict[str, str]:
         return {}
     if not folder.is_dir():
         raise failure("--notes", "be a folder", folder)
-    return {path.stem: _note(path) for path in sorted(folder.glob("*.md"))}
-
-
-def _note(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise failure("--notes", "hold texts in UTF-8", f"{path} ({error.reason})") from None
+    notes = {}
+    for path in sorted(folder.glob("*.md")):
+        try:
+            notes[path.stem] = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise failure("--notes", "hold texts in UTF-8", f"{path} ({error.reason})") from None
+    return notes

@@ -42,7 +42,7 @@ def reproduce(given: Mapping[str, Any]) -> None:
                 plan.measurements,
                 folder,
                 measured=lambda one, is_new: screen.measured(one.name, is_new=is_new),
-                stop=received.asked,
+                stop=lambda: bool(received),
                 command=study.command,
             )
             n_workers = jobs or (n_cores() if on_cpu else 1)
@@ -50,7 +50,7 @@ def reproduce(given: Mapping[str, Any]) -> None:
             trained = sweep_runs(runs, screen, received, given, **options)
     _print_result(measured, trained, [folder, *known])
     if measured.was_stopped or trained.was_stopped:
-        raise typer.Exit(received.code or ExitCode.INTERRUPTED)
+        raise typer.Exit(received[0])
     if measured.failures or trained.failures:
         raise typer.Exit(ExitCode.FAILED)
 

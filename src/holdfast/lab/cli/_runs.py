@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, final
+from typing import Any
 
 import torch
 import typer
@@ -17,10 +17,12 @@ from holdfast.lab.cli._board import Board
 from holdfast.lab.cli._console import console, error_console, is_live
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._lines import Form, Lines
-from holdfast.lab.cli._screen import Screen
+from holdfast.lab.cli._list import listings
 from holdfast.lab.data import fetch, locate
 from holdfast.lab.records import read_record
 from holdfast.lab.sweep import PlannedRun, SweepResult, sweep
+
+Screen = Board | Lines
 
 
 def screen_for(*, title: str | None = None, quiet: bool = False, json: bool = False) -> Screen:
@@ -29,12 +31,12 @@ def screen_for(*, title: str | None = None, quiet: bool = False, json: bool = Fa
     Args:
         title: of a screen for many runs; without it, the screen shows the details of one.
         quiet: show failures only.
-        json: show every entry of the record as JSON.
+        json: show every entry of the record of one run as JSON, and nothing of many.
     """
     if quiet and json:
         raise failure("--quiet", "be given without --json", "both")
     if quiet or json:
-        return Lines(Form.JSON if json else Form.QUIET)
+        return Lines(Form.JSON if json and title is None else Form.QUIET)
     if is_live():
         return Board(console(), title)
     return Lines(Form.STEPS if title is None else Form.RUNS)
@@ -65,18 +67,19 @@ def _has_ended(run: PlannedRun) -> bool:
 def sweep_runs(
     runs: Sequence[PlannedRun],
     screen: Screen,
-    received: "Interrupts",
+    received: list[ExitCode],
     given: Mapping[str, Any],
     **more: Any,
 ) -> SweepResult:
     """Train runs with the options of a command; `more` are further arguments of `sweep`."""
+    listings()  # while torch is loaded anyway, see that the cache of names is up to date
     # Arguments may be bytes that are not text, such as the name of a folder.
     typed = (os.fsencode(one).decode(errors="backslashreplace") for one in sys.argv[1:])
     names = ("data_dir", "checkpoint_seconds", "tensorboard")
     options = {name: given[name] for name in names if name in given}
     options |= {"device": parse_device(given["device"]), "n_threads": given.get("threads")}
     options |= {"n_workers": 1, "command": ["holdfast", *typed]}
-    return sweep(runs, screen, stop=received.asked, **options | more)
+    return sweep(runs, screen, stop=lambda: bool(received), **options | more)
 
 
 def parse_device(text: str) -> torch.device:
@@ -90,41 +93,32 @@ def parse_device(text: str) -> torch.device:
     return device
 
 
-@final
-class Interrupts:
-    """Notes the first signal and raises `KeyboardInterrupt` at the second."""
-
-    def __init__(self) -> None:
-        self.code: ExitCode | None = None
-
-    def asked(self) -> bool:
-        """Return whether a signal has arrived."""
-        return self.code is not None
-
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
-        if self.code is not None:
-            raise KeyboardInterrupt
-        self.code = ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED
-        message = "\nStopping after this step; repeat to stop at once."
-        error_console().print(message, style="yellow")
-
-
 @contextmanager
-def interrupts(hint: str = "") -> Iterator[Interrupts]:
+def interrupts(hint: str = "") -> Iterator[list[ExitCode]]:
     """Receive SIGINT and SIGTERM in the block; the second one ends the command.
 
     Args:
         hint: printed at the second signal.
+
+    Yields:
+        A list that is empty until the first signal, and then holds its exit code.
     """
-    received = Interrupts()
+    received: list[ExitCode] = []
+
+    def receive(number: int, _: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(ExitCode.TERMINATED if number == signal.SIGTERM else ExitCode.INTERRUPTED)
+        message = "\nStopping after this step; repeat to stop at once."
+        error_console().print(message, style="yellow")
+
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, received.receive) for number in numbers}
+    before = {number: signal.signal(number, receive) for number in numbers}
     try:
         yield received
     except KeyboardInterrupt:
         error_console().print(f"Stopped.{hint}", style="yellow", soft_wrap=True)
-        raise typer.Exit(received.code or ExitCode.INTERRUPTED) from None
+        raise typer.Exit(received[0] if received else ExitCode.INTERRUPTED) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -47,7 +47,7 @@ def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
     check_nonnegative("--checkpoint-seconds", given["checkpoint_seconds"])
     runs = [PlannedRun(config, folder)]
     resume_text = resume_command(folder, data_dir=given["data_dir"])
-    code: int | None = None
+    received: list[ExitCode] = []
     with closing(screen_for(quiet=given["quiet"], json=given["json"])) as screen:
         if is_record(folder) and read_record(folder).end is not None:
             record = run(config, folder)  # returns the record, or refuses that of another run
@@ -57,10 +57,10 @@ def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
                 result = sweep_runs(runs, screen, received, given)
             if result.errors:
                 raise result.errors[0]
-            record, code = read_record(folder), received.code
+            record = read_record(folder)
     _print_outcome(record, resume_text, quiet=given["quiet"], as_json=given["json"])
     if record.end is None:
-        raise typer.Exit(code or ExitCode.INTERRUPTED)
+        raise typer.Exit(received[0] if received else ExitCode.INTERRUPTED)
     if record.end["end"] == "diverged":
         raise typer.Exit(ExitCode.DIVERGED)
 

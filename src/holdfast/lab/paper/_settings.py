@@ -7,15 +7,14 @@ from typing import Any
 
 from holdfast.lab.config import Config
 from holdfast.lab.data import data_sets
-from holdfast.lab.optimizers import Adam, OptimizerSpec, Sgd, optimizers
+from holdfast.lab.optimizers import Adam, Sgd, optimizers
 from holdfast.lab.paper._plan import Size, Variant
-from holdfast.lab.partitions import Partition, Shards, Shuffled, partitions
+from holdfast.lab.partitions import Shards, Shuffled, partitions
 from holdfast.lab.schedules import (
     Constant,
     Cosine,
     CosineRestarts,
     Exponential,
-    Schedule,
     schedules,
 )
 
@@ -30,20 +29,19 @@ def fashion_mnist(variant: Variant, size: Size) -> Config:
     Published: 32 rows of 16, Nesterov momentum 0.9, learning rate decayed by 10 % per epoch, weight
     decay 1e-5. Quick: rows of 16, momentum 0.9, 600 steps.
     """
-    is_full_text = variant == "paper" and size == "full"
-    if variant == "paper":
-        optimizer = Sgd(lr=0.01, momentum=0.0 if is_full_text else 0.9, weight_decay=1e-4)
-        decay = 0.99
-    else:
-        optimizer = Sgd(lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-5)
-        decay = 0.9
+    is_text, is_full = variant == "paper", size == "full"
     config = Config(
         data="fashion-mnist",
         model="lenet",
         n_rows=32,
-        row_size=64 if is_full_text else 16,
-        optimizer=optimizer,
-        schedule=Exponential(decay=decay),
+        row_size=64 if is_text and is_full else 16,
+        optimizer=Sgd(
+            lr=0.01,
+            momentum=0.0 if is_text and is_full else 0.9,
+            nesterov=not is_text,
+            weight_decay=1e-4 if is_text else 1e-5,
+        ),
+        schedule=Exponential(decay=0.99 if is_text else 0.9),
     )
     return _sized(config, size, n_epochs=50, quick_steps=600)
 
@@ -56,22 +54,17 @@ def mnist(variant: Variant, size: Size, model: str = "lenet") -> Config:
     learning rate 0.001, weight decay 1e-5, 10 epochs. Quick: rows of 16, 1000 steps. The text says
     nothing about the tiny network; at 0.001 it stays at chance, at 0.03 it learns with every k.
     """
-    optimizer: OptimizerSpec
-    schedule: Schedule
-    if variant == "paper":
-        lr = 0.03 if model == "tiny-cnn" else 0.001
-        optimizer, schedule, n_epochs = Sgd(lr=lr, momentum=0.9, weight_decay=1e-4), Cosine(), 50
-    else:
-        optimizer, schedule, n_epochs = Adam(lr=0.001, weight_decay=1e-5), Constant(), 10
+    is_text = variant == "paper"
+    text = Sgd(lr=0.03 if model == "tiny-cnn" else 0.001, momentum=0.9, weight_decay=1e-4)
     config = Config(
         data="mnist",
         model=model,
         n_rows=10,
         row_size=64 if size == "full" else 16,
-        optimizer=optimizer,
-        schedule=schedule,
+        optimizer=text if is_text else Adam(lr=0.001, weight_decay=1e-5),
+        schedule=Cosine() if is_text else Constant(),
     )
-    return _sized(config, size, n_epochs=n_epochs, quick_steps=1000)
+    return _sized(config, size, n_epochs=50 if is_text else 10, quick_steps=1000)
 
 
 def cifar10(variant: Variant, size: Size) -> Config:
@@ -83,31 +76,22 @@ def cifar10(variant: Variant, size: Size) -> Config:
     5e-4, 100 epochs. Quick: LeNet, learning rate 0.01, rows of 16, momentum 0.9, 937 steps with
     cosines of 1 and 2 epochs.
     """
-    is_full = size == "full"
-    lr = 0.1 if is_full else 0.01
-    partition: Partition
-    schedule: Schedule
-    if variant == "paper":
-        optimizer = Sgd(lr=lr, momentum=0.0 if is_full else 0.9, weight_decay=1e-4)
-        period, growth = (50, 1) if is_full else (1, 2)
-        partition, schedule = (
-            Shards(n_shards=N_SHARDS),
-            CosineRestarts(period=period, growth=growth),
-        )
-        n_epochs = 200
-    else:
-        optimizer = Sgd(lr=lr, momentum=0.9, weight_decay=5e-4)
-        partition, schedule, n_epochs = Shuffled(), Cosine(), 100
+    is_text, is_full = variant == "paper", size == "full"
+    period, growth = (50, 1) if is_full else (1, 2)
     config = Config(
         data="cifar-10",
         model="resnet-18" if is_full else "lenet",
-        partition=partition,
+        partition=Shards(n_shards=N_SHARDS) if is_text else Shuffled(),
         n_rows=10,
         row_size=128 if is_full else 16,
-        optimizer=optimizer,
-        schedule=schedule,
+        optimizer=Sgd(
+            lr=0.1 if is_full else 0.01,
+            momentum=0.0 if is_text and is_full else 0.9,
+            weight_decay=1e-4 if is_text else 5e-4,
+        ),
+        schedule=CosineRestarts(period=period, growth=growth) if is_text else Cosine(),
     )
-    return _sized(config, size, n_epochs=n_epochs, quick_steps=937)
+    return _sized(config, size, n_epochs=200 if is_text else 100, quick_steps=937)
 
 
 def _sized(config: Config, size: Size, *, n_epochs: int, quick_steps: int) -> Config:

@@ -121,17 +121,17 @@ def _wall_clock(study: Study) -> Views:
 
 def _breakdown(runs: Labeled) -> View:
     """Final accuracy over the share, beginning with the clean runs."""
-    shares = _numbers(runs, "share")
-
-    def points(threat: str, method: str) -> dict[float, Runs]:
-        own = {share: _cell(runs, threat=threat, share=share, method=method) for share in shares}
-        return own | {0.0: _cell(runs, share=0.0, method=method)}
-
-    panels = {
-        threat: {method: points(threat, method) for method in _texts(runs, "method")}
-        for threat in _texts(runs, "threat")
-        if threat != compared.CLEAN_ROW
-    }
+    panels: dict[str, dict[str, dict[float, Runs]]] = {}
+    for threat, method in product(_texts(runs, "threat"), _texts(runs, "method")):
+        if threat != compared.CLEAN_ROW:
+            own = {
+                key: labels
+                for key, labels in runs.items()
+                if labels["threat"] in (threat, compared.CLEAN_ROW)
+            }
+            shares = _numbers(own, "share")
+            points = {share: _cell(own, share=share, method=method) for share in shares}
+            panels.setdefault(threat, {})[method] = points
     title = "Breakdown: final accuracy over the corrupted share"
     return figures.Points(title=title, x_label="corrupted share", y="accuracy", panels=panels)
 
@@ -139,18 +139,12 @@ def _breakdown(runs: Labeled) -> View:
 def _choice_of_k(study: Study) -> Views:
     """Accuracy over k, with the memory and without."""
     runs, fractions = study.runs, _numbers(study.runs, "fraction")
-    methods, memories = _texts(runs, "method"), _texts(runs, "memory")
-    points = {
-        method: {
-            memory: {k: _cell(runs, method=method, memory=memory, fraction=k) for k in fractions}
-            for memory in memories
-        }
-        for method in methods
-    }
-    curves = {
-        f"{method}, {memory}": _by_fraction(runs, method=method, memory=memory)
-        for method, memory in product(methods, memories)
-    }
+    points: dict[str, dict[str, dict[float, Runs]]] = {}
+    curves = {}
+    for method, memory in product(_texts(runs, "method"), _texts(runs, "memory")):
+        own = {k: _cell(runs, method=method, memory=memory, fraction=k) for k in fractions}
+        points.setdefault(method, {})[memory] = own
+        curves[f"{method}, {memory}"] = _by_fraction(runs, method=method, memory=memory)
     title = "Final accuracy over the size of the block"
     return (
         figures.Points(title=title, x_label="k / d", x_scale="log", y="accuracy", panels=points),

@@ -3,7 +3,6 @@
 from holdfast.lab.records._checkpoint import load_checkpoint, save_checkpoint
 from holdfast.lab.records._documents import parse_json
 from holdfast.lab.records._files import write_atomically
-from holdfast.lab.records._machine import machine, versions
 from holdfast.lab.records._measurement import (
     MEASUREMENT_SUFFIX,
     MeasurementRecord,
@@ -27,6 +26,8 @@ from holdfast.lab.records._writing import (
     Journal,
     config_hash,
     create_record,
+    machine,
+    versions,
 )
 
 __all__ = [

@@ -1,8 +1,9 @@
-"""Training of many runs, side by side."""
+"""Training of many runs, side by side, with progress events."""
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any, final
@@ -10,14 +11,41 @@ from typing import Any, final
 import torch
 
 from holdfast.lab.config import hash_of
-from holdfast.lab.records import read_record
+from holdfast.lab.records import Record, read_record
 from holdfast.lab.sweep._cores import threads_each
-from holdfast.lab.sweep._observer import SweepObserver
 from holdfast.lab.sweep._plan import PlannedRun, has_ended
 from holdfast.lab.sweep._process import CONTEXT, RunProcess, reason_of, signals_blocked
 
 POLL_SECONDS = 0.2
 """Time between two checks of `stop` and of the active runs' records."""
+
+
+class SweepObserver(ABC):
+    """Receives the progress events of a sweep, in the process that called it."""
+
+    @abstractmethod
+    def planned(self, runs: Sequence[PlannedRun]) -> None:
+        """The sweep starts with these runs."""
+
+    @abstractmethod
+    def known(self, run: PlannedRun) -> None:
+        """The run had ended before, in its folder or elsewhere, and is skipped."""
+
+    @abstractmethod
+    def began(self, run: PlannedRun) -> None:
+        """A process starts the run, or resumes it after its last checkpoint."""
+
+    @abstractmethod
+    def stepped(self, run: PlannedRun, entry: Mapping[str, Any]) -> None:
+        """The run wrote this entry to its record; entries come in order, with a short delay."""
+
+    @abstractmethod
+    def ended(self, run: PlannedRun, record: Record) -> None:
+        """The run finished, diverged, or stopped on request (`record.end` is None)."""
+
+    @abstractmethod
+    def failed(self, run: PlannedRun, reason: str) -> None:
+        """The run failed for this reason, a single line; the other runs continue."""
 
 
 @final

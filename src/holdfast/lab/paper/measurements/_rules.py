@@ -30,7 +30,7 @@ MOST_STEPS = 1000
 
 
 def candidate(text: str) -> Callable[[Tensor], Tensor]:
-    """Return the rule or step that a text names as a function [n, d] -> [d], with its own memory."""
+    """Return the rule or step that a text names as a function [n, d] -> [d] with a memory."""
     step = RobustStep(**parse_rule(text), generator=torch.Generator().manual_seed(0))
     return lambda rows: step(rows, lr=LR).direction
 

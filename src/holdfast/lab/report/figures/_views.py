@@ -86,14 +86,7 @@ class Curves(View):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Points(View):
-    """A metric at the end of runs over a setting, such as the share of bad rows.
-
-    Args:
-        x_label: the name of that quantity.
-        x_scale: of the horizontal axis.
-        y: the metric.
-        panels: title of each panel to its lines, label of each line to its points, `x` to runs.
-    """
+    """A metric at the end of runs over a setting: title of each panel to its lines, `x` to runs."""
 
     x_label: str
     x_scale: Scale = "linear"
@@ -143,11 +136,9 @@ class ValueTable(View):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Scatter(View):
-    """Points in the plane and estimates of their center.
+    """Points in the plane and estimates of their center: title of each panel to a measurement.
 
-    Args:
-        panels: title of each panel to its measurement, whose result has `good` and `bad` (lists of
-            points) and `estimates` (label to point).
+    Its result has `good` and `bad` (lists of points) and `estimates` (label to point).
     """
 
     panels: Mapping[str, str]
@@ -156,11 +147,9 @@ class Scatter(View):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pictures(View):
-    """Images.
+    """Images of a measurement.
 
-    Args:
-        measurement: its result has `columns` (names) and `rows`, each with a `label` and `pictures`
-            (PNG in base64).
+    Its result has `columns` (names) and `rows`, each with a `label` and `pictures` (PNG in base64).
     """
 
     measurement: str

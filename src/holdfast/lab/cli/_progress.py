@@ -1,28 +1,10 @@
-"""What the two screens have in common."""
+"""Progress of a sweep."""
 
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import final
 
-from holdfast.lab.data import Progress
-from holdfast.lab.sweep import PlannedRun, SweepObserver
-
-
-class Screen(SweepObserver):
-    """Shows downloads, measurements and runs until it is closed."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Restore the terminal."""
-
-    @abstractmethod
-    def fetching(self, progress: Progress) -> None:
-        """A part of a download arrived."""
-
-    @abstractmethod
-    def measured(self, name: str, *, is_new: bool) -> None:
-        """A measurement was taken, now or before."""
+from holdfast.lab.sweep import PlannedRun
 
 
 @final

@@ -1,3 +1,5 @@
+"""The columns of the rows that belong to each parameter of a model."""
+
 from collections.abc import Iterable, Sequence
 from typing import final
 
