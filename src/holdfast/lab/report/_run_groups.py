@@ -69,10 +69,7 @@ def group_table(groups: Sequence[RunGroup]) -> DataTable:
     is_text = [any(not _NUMERIC.fullmatch(row[i]) for row in rows) for i in range(len(columns))]
     texts = {i for i, some in enumerate(is_text) if some} - {columns.index("accuracy (%)")}
     return DataTable(
-        caption="Final test accuracy",
-        columns=columns,
-        rows=tuple(rows),
-        texts=frozenset(texts),
+        caption="Final test accuracy", columns=columns, rows=tuple(rows), texts=frozenset(texts)
     )
 
 

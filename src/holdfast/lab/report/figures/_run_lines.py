@@ -38,7 +38,7 @@ class TimeAxis:
 
     def x(self, run: Summary, step: int) -> float:
         """Return the coordinate of a run's step."""
-        return step * (1.0 if self.seconds is None else self.seconds[run.hash])
+        return float(step * (1 if self.seconds is None else self.seconds[run.hash]))
 
     def at(self, x: float) -> str:
         """Format a coordinate."""
@@ -170,7 +170,7 @@ def _point_panel(
         pieces, ends = _point_line(view, label, by_x, collection)
         crosses += ends
         traces += [Trace(label=label, pieces=pieces)] if pieces or ends else []
-    places = sorted({x for by_x in lines.values() for x in by_x})
+    places = sorted({float(x) for by_x in lines.values() for x in by_x})
     return LinePanel(
         title=title,
         x_label=view.x_label,
@@ -191,7 +191,7 @@ def _point_line(
     quantity = QUANTITIES[view.y]
     pieces: list[list[Spot]] = [[]]
     crosses = []
-    for x, hashes in sorted(by_x.items()):
+    for x, hashes in sorted((float(x), hashes) for x, hashes in by_x.items()):
         result = outcome(collection, hashes, quantity.at_the_end)
         at, says = f"{view.x_label} {number(x)}", result.words(quantity.form)
         if result.mean is not None:
