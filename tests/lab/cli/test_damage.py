@@ -109,7 +109,7 @@ def test_a_configuration_that_was_changed_is_refused(run: Path) -> None:
     for one in changes:
         with case(one):
             change(run, config={**right, **one})
-            assert_left_alone(run)
+            assert_left_alone(run, "run.json", "does not have its hash")
 
 
 def test_an_entry_that_is_none_is_named_with_its_line(run: Path) -> None:

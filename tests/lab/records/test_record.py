@@ -190,6 +190,18 @@ def test_another_run_json_is_refused(folder: Path, content: bytes) -> None:
         read_record(folder)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"config": {**CONFIG, "seed": 1}}, {"hash": "0" * 64}], ids=str
+)
+def test_a_configuration_with_another_hash_is_refused(
+    folder: Path, changes: dict[str, Any]
+) -> None:
+    path = folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(ValueError, match=r"run\.json, whose configuration does not have its hash"):
+        read_record(folder)
+
+
 def test_no_record(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "run.json").mkdir()
