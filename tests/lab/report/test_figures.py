@@ -29,10 +29,10 @@ from holdfast.lab.report.figures import (
     ValueTable,
     View,
     chart,
-    export,
-    inline,
 )
 from holdfast.lab.report.figures._chart import Pens
+from holdfast.lab.report.figures._export import export
+from holdfast.lab.report.figures._inline import inline
 from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trace
 from holdfast.lab.report.figures._metrics import QUANTITIES, REMARK, step_times
 from holdfast.lab.report.figures._row_weights import FINE, HeatPanel
@@ -386,3 +386,17 @@ def test_measured_values_stand_in_a_table_with_what_is_missing() -> None:
     empty = chart(view, Collection(runs={}, measurements={}, studies=()))
     assert not empty.tables
     assert empty.remarks == ("Nothing to show yet: all of its 7 values are missing.",)
+
+
+def test_numbers_at_the_limit_are_drawn(tmp_path: Path) -> None:
+    """Whole numbers of any size are JSON numbers; matplotlib cannot draw them as they are."""
+    big = 10**149
+    run = summary(end="diverged")
+    evaluations = tuple(replace(one, step=one.step * big // 100) for one in run.evaluations)
+    run = replace(run, evaluations=evaluations, seconds={"gradient": big}, n_steps=big)
+    view = Curves(title="C", x="seconds", y="accuracy", panels={"": {"a": (run.hash,)}})
+    drawn = chart(view, collection(run))
+    styles = series_styles([tuple(drawn.labels)])
+    (path,) = export(drawn, styles, tmp_path / "big", ["svg"])
+    assert path.stat().st_size > 1000
+    assert inline(drawn, styles, "p")

@@ -7,7 +7,8 @@ from typing import final
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import percent
 from holdfast.lab.report._outcome import Outcome, State, outcome
-from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow, accuracy_in_percent
+from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow
+from holdfast.lab.report.figures._metrics import accuracy_in_percent
 
 EMPTY = "—"
 """Shown for an empty cell of the paper."""

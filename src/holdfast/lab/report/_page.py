@@ -13,7 +13,8 @@ from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._note_markup import note_html
 from holdfast.lab.report._sections import Item, Section
 from holdfast.lab.report._series_style import COLORS, SeriesStyle
-from holdfast.lab.report.figures import Chart, inline, sample
+from holdfast.lab.report.figures import Chart
+from holdfast.lab.report.figures._inline import inline, sample
 
 PARTS = Path(__file__).parent / "page"
 """Folder of templates, style sheet and script."""

@@ -11,7 +11,8 @@ from holdfast.lab.records import Summary
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import ending
 from holdfast.lab.report._outcome import outcome
-from holdfast.lab.report.figures import Curves, DataTable, accuracy_in_percent
+from holdfast.lab.report.figures import Curves, DataTable
+from holdfast.lab.report.figures._metrics import accuracy_in_percent
 
 NAMED = ("data", "model", "rule", "threat", "bad")
 """Settings that are derived from the configuration, as they are typed on the command line."""

@@ -12,7 +12,8 @@ from holdfast.lab.report._markdown import markdown_report, markdown_table
 from holdfast.lab.report._page import page
 from holdfast.lab.report._sections import Section, arrange
 from holdfast.lab.report._series_style import series_styles
-from holdfast.lab.report.figures import FORMATS, Chart, export
+from holdfast.lab.report.figures import Chart
+from holdfast.lab.report.figures._export import FORMATS, export
 
 FIGURES = "figures"
 TABLES = "tables"

@@ -5,10 +5,7 @@ from typing import Any
 
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report.figures._chart import Chart, DataTable
-from holdfast.lab.report.figures._export import FORMATS, export
-from holdfast.lab.report.figures._inline import inline, sample
 from holdfast.lab.report.figures._measured import measured, value_table
-from holdfast.lab.report.figures._metrics import accuracy_in_percent
 from holdfast.lab.report.figures._pictures import pictures
 from holdfast.lab.report.figures._row_weights import row_weights
 from holdfast.lab.report.figures._run_lines import curves, points
@@ -35,7 +32,6 @@ from holdfast.lab.report.figures._views import (
 )
 
 __all__ = [
-    "FORMATS",
     "AccuracyTable",
     "Chart",
     "Curves",
@@ -55,11 +51,7 @@ __all__ = [
     "TimeSplit",
     "ValueTable",
     "View",
-    "accuracy_in_percent",
     "chart",
-    "export",
-    "inline",
-    "sample",
 ]
 
 CHARTS: Mapping[type[View], Callable[[Any, Collection], Chart]] = {

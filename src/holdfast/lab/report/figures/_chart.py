@@ -74,9 +74,9 @@ class Panel(ABC):
     legend: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    @abstractmethod
     def height(self) -> float:
         """Height as a share of the width."""
+        return 0.7
 
     @property
     @abstractmethod
@@ -98,20 +98,11 @@ class Panel(ABC):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Picture:
-    """A small image: PNG in base64, and its description."""
-
-    data: str
-    alt: str
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class PictureGrid:
-    """Images in rows and columns."""
+    """Images in rows and columns: each row a label and PNG files in base64."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Picture, ...]], ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @final
@@ -120,9 +111,7 @@ class Chart:
     """A figure.
 
     Args:
-        kind: kind of its view, part of file names.
-        title: shown above it.
-        note: what a reader must know to read it.
+        kind, title, note: of its view.
         panels: empty if there is nothing to draw.
         remarks: sentences about missing or hidden values.
         keys: collective name of the labels.

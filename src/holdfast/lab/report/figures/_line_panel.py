@@ -44,7 +44,7 @@ class Spot:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cross:
-    """A run that diverged; without `y` it is drawn at the bottom of the axes."""
+    """Diverged runs; without `y` they are drawn at the bottom of the axes."""
 
     label: str
     x: float
@@ -90,10 +90,6 @@ class LinePanel(Panel):
     crosses: tuple[Cross, ...] = ()
     spread: Literal["bands", "bars"] = "bands"
     bounds: tuple[float, float] | None = None
-
-    @property
-    def height(self) -> float:
-        return 0.7
 
     @property
     def labels(self) -> Mapping[str, Shape]:

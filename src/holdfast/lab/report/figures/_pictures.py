@@ -17,7 +17,6 @@ from holdfast.lab.report.figures._chart import (
     Mark,
     Panel,
     Pens,
-    Picture,
     PictureGrid,
     Shape,
     chart_of,
@@ -47,7 +46,7 @@ class PicturePanel(Panel):
         n_rows, n_columns = len(self.grid.rows), len(self.grid.columns)
         for i, (_, pictures) in enumerate(self.grid.rows):
             for j, picture in enumerate(pictures):
-                image = _decode(picture.data)
+                image = _decode(picture)
                 extent = (j + GAP, j + 1 - GAP, i + 1 - GAP, i + GAP)
                 axes.imshow(image, extent=extent, interpolation="none", cmap="gray", vmin=0, vmax=1)
         axes.set_xlim(0, n_columns)
@@ -64,8 +63,7 @@ class PicturePanel(Panel):
         return []
 
     def table(self) -> DataTable:
-        rows = tuple((label, *(one.alt for one in shown)) for label, shown in self.grid.rows)
-        return DataTable(caption=self.title, columns=("", *self.grid.columns), rows=rows)
+        return DataTable(caption=self.title, columns=(), rows=())
 
 
 def pictures(view: Pictures, collection: Collection) -> Chart:
@@ -84,16 +82,13 @@ def pictures(view: Pictures, collection: Collection) -> Chart:
 
 def _grid(result: Mapping[str, Any]) -> PictureGrid:
     columns = tuple(str(name) for name in result["columns"])
-    rows = []
-    for row in result["rows"]:
-        label, named = str(row["label"]), zip(row["pictures"], columns, strict=True)
-        shown = tuple(Picture(data=data, alt=f"{label}, {column}") for data, column in named)
-        rows.append((label, shown))
-    for picture in (picture for _, shown in rows for picture in shown):
-        _decode(picture.data)
-    if not rows or not columns:
-        raise ValueError("no image")
-    return PictureGrid(columns=columns, rows=tuple(rows))
+    rows = tuple((str(row["label"]), tuple(row["pictures"])) for row in result["rows"])
+    for _, shown in rows:
+        for picture in shown:
+            _decode(picture)
+    if not rows or not columns or any(len(shown) != len(columns) for _, shown in rows):
+        raise ValueError("not one image per column")
+    return PictureGrid(columns=columns, rows=rows)
 
 
 def _decode(data: str) -> Any:

@@ -1,6 +1,6 @@
 """Lines of runs: a metric over time, and its last value over a setting."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import final
@@ -23,18 +23,9 @@ MAX_TICKS = 6
 @final
 @dataclass(frozen=True)
 class TimeAxis:
-    """The horizontal axis of curves.
-
-    Args:
-        seconds: time per step by the hash of the run; None if the axis shows steps.
-    """
+    """The horizontal axis of curves: seconds per step by the hash of the run, or None for steps."""
 
     seconds: Mapping[str, float] | None
-
-    @property
-    def label(self) -> str:
-        """Label of the axis."""
-        return "step" if self.seconds is None else "training time (s)"
 
     def x(self, run: Summary, step: int) -> float:
         """Return the coordinate of a run's step."""
@@ -79,14 +70,14 @@ def _curve_panel(
         runs = _shown(hashes, collection)
         together = all(run.has_ended and not run.has_diverged for run in runs)
         groups = [runs] if together and _have_same_steps(quantity, runs) else [[r] for r in runs]
-        pieces = [_spots(quantity, axis, group) for group in groups]
+        pieces = [tuple(_spots(quantity, axis, group)) for group in groups]
         lost = _crosses(quantity, axis, label, runs)
         crosses += lost
         if any(pieces) or lost:
             traces.append(Trace(label=label, pieces=tuple(piece for piece in pieces if piece)))
     return LinePanel(
         title=title,
-        x_label=axis.label,
+        x_label="step" if axis.seconds is None else "training time (s)",
         y_label=quantity.label,
         y_scale=_scale(quantity, traces),
         traces=tuple(traces),
@@ -104,25 +95,14 @@ def _have_same_steps(quantity: Quantity, runs: list[Summary]) -> bool:
     return len({tuple(step for step, _ in quantity.over_steps(run)) for run in runs}) == 1
 
 
-def _spots(quantity: Quantity, axis: TimeAxis, runs: list[Summary]) -> tuple[Spot, ...]:
-    """Return the means over runs that have values at the same steps."""
-    values = [quantity.over_steps(run) for run in runs]
-    return tuple(
-        _spot(quantity, axis, runs, pairs[0][0], [value for _, value in pairs])
-        for pairs in zip(*values, strict=True)
-    )
-
-
-def _spot(
-    quantity: Quantity, axis: TimeAxis, runs: list[Summary], step: int, values: list[float]
-) -> Spot:
-    x = fmean(axis.x(run, step) for run in runs)
-    says = with_range(values, quantity.form)
-    if len(values) == 1:
-        state = "" if runs[0].has_ended else " (unfinished)"
-        return Spot(x=x, y=values[0], at=axis.at(x), says=says + state)
-    low, high = min(values), max(values)
-    return Spot(x=x, y=fmean(values), low=low, high=high, at=axis.at(x), says=says)
+def _spots(quantity: Quantity, axis: TimeAxis, runs: list[Summary]) -> Iterator[Spot]:
+    """Yield the means over runs that have values at the same steps."""
+    for pairs in zip(*(quantity.over_steps(run) for run in runs), strict=True):
+        values = [value for _, value in pairs]
+        x = fmean(axis.x(run, step) for run, (step, _) in zip(runs, pairs, strict=True))
+        says = with_range(values, quantity.form) + ("" if runs[0].has_ended else " (unfinished)")
+        low, high = (min(values), max(values)) if len(values) > 1 else (None, None)
+        yield Spot(x=x, y=fmean(values), low=low, high=high, at=axis.at(x), says=says)
 
 
 def _crosses(quantity: Quantity, axis: TimeAxis, label: str, runs: list[Summary]) -> list[Cross]:
