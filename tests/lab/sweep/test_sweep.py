@@ -24,7 +24,6 @@ from holdfast.lab.sweep import (
     SweepObserver,
     _cores,
     _process,
-    ended_runs,
     n_cores,
     plan_runs,
     sweep,
@@ -159,13 +158,21 @@ def test_of_two_folders_of_one_run_the_further_one_goes_on(tmp_path: Path) -> No
     for name, n_steps in (("a short", 1), ("b damaged", 3), ("c far", 2), ("d short", 1)):
         run(SHORT[0], tmp_path / name, stop=iter([*[False] * (n_steps - 1), True]).__next__)
     (tmp_path / "b damaged" / "metrics.jsonl").write_text("no line of ours\n")
-    assert ended_runs(tmp_path) == frozenset()
     runs, events = plan_runs(SHORT[:1], tmp_path), Events()
     assert runs == [PlannedRun(SHORT[0], tmp_path / "c far")]
     assert sweep(runs, events, n_workers=1).n_ended == 1
     assert [entry["step"] for entry in events.entries[runs[0]]] == [3, 4, 5]
     assert plan_runs(SHORT[:1], tmp_path) == runs
-    assert ended_runs(tmp_path) == {hash_of(SHORT[0])}
+
+
+def test_an_ended_record_of_another_run_is_no_known_run(tmp_path: Path) -> None:
+    run(SHORT[0], tmp_path / "taken")
+    planned, events = PlannedRun(SHORT[1], tmp_path / "taken"), Events()
+    assert not planned.has_ended
+    assert PlannedRun(SHORT[0], tmp_path / "taken").has_ended
+    result = sweep([planned], events, n_workers=1)
+    assert (result.n_ended, events.count("known"), events.count("failed")) == (0, 0, 1)
+    assert "be new, or hold this very run" in result.failures[0]
 
 
 def test_runs_that_ended_elsewhere_are_skipped(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._lines import Form, Lines
 from holdfast.lab.cli._list import listings
 from holdfast.lab.data import fetch, locate
-from holdfast.lab.records import read_record
 from holdfast.lab.sweep import PlannedRun, SweepResult, sweep
 
 Screen = Board | Lines
@@ -47,7 +46,7 @@ def fetch_missing(runs: Sequence[PlannedRun], screen: Screen, given: Mapping[str
     for name in dict.fromkeys(run.config.data for run in runs):
         if locate(name, data_dir=given["data_dir"]) is not None:
             continue
-        if all(_has_ended(run) for run in runs if run.config.data == name):
+        if all(run.has_ended for run in runs if run.config.data == name):
             continue
         if given["offline"]:
             raise MissingDataError(
@@ -55,13 +54,6 @@ def fetch_missing(runs: Sequence[PlannedRun], screen: Screen, given: Mapping[str
                 f"fetch it by: holdfast data fetch {name}"
             )
         fetch(name, data_dir=given["data_dir"], progress=screen.fetching)
-
-
-def _has_ended(run: PlannedRun) -> bool:
-    try:
-        return read_record(run.folder).end is not None
-    except (ValueError, OSError):  # its process will report what is wrong
-        return False
 
 
 def sweep_runs(

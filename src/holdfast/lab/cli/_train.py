@@ -16,9 +16,8 @@ from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
 from holdfast.lab.cli._summary import last_line, outcome, resume_command
 from holdfast.lab.config import Config, config_from_json, run_name
-from holdfast.lab.records import Record, is_record, read_record
+from holdfast.lab.records import Record, read_record
 from holdfast.lab.sweep import PlannedRun
-from holdfast.lab.training import run
 
 DEFAULT_STEPS = 300
 
@@ -49,15 +48,13 @@ def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
     resume_text = resume_command(folder, data_dir=given["data_dir"])
     received: list[ExitCode] = []
     with closing(screen_for(quiet=given["quiet"], json=given["json"])) as screen:
-        if is_record(folder) and read_record(folder).end is not None:
-            record = run(config, folder)  # returns the record, or refuses that of another run
-        else:
+        if not runs[0].has_ended:
             fetch_missing(runs, screen, given)
             with interrupts(f" To resume: {resume_text}") as received:
                 result = sweep_runs(runs, screen, received, given)
             if result.errors:
                 raise result.errors[0]
-            record = read_record(folder)
+    record = read_record(folder)
     _print_outcome(record, resume_text, quiet=given["quiet"], as_json=given["json"])
     if record.end is None:
         raise typer.Exit(received[0] if received else ExitCode.INTERRUPTED)

@@ -18,6 +18,15 @@ class PlannedRun:
     config: Config
     folder: Path
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the folder holds a whole record of this very run, and the run ended."""
+        try:
+            record = read_record(self.folder)
+        except (ValueError, OSError):  # its process reports what is wrong
+            return False
+        return record.end is not None and record.hash == hash_of(self.config)
+
 
 def plan_runs(
     configs: Sequence[Config],
@@ -43,17 +52,6 @@ def plan_runs(
         PlannedRun(config, _best(found.get(hash_of(config), [folder / run_name(config)])))
         for config in configs
     ]
-
-
-def ended_runs(folder: str | os.PathLike[str]) -> frozenset[str]:
-    """Hashes of the runs below `folder` that have ended."""
-    found = _folders_by_hash(Path(folder))
-    return frozenset(key for key, folders in found.items() if any(map(has_ended, folders)))
-
-
-def has_ended(folder: Path) -> bool:
-    """Whether the folder holds a whole record of a run that ended."""
-    return _progress(folder)[1]
 
 
 def _best(folders: list[Path]) -> Path:

@@ -13,7 +13,7 @@ import torch
 from holdfast.lab.config import hash_of
 from holdfast.lab.records import Record, read_record
 from holdfast.lab.sweep._cores import threads_each
-from holdfast.lab.sweep._plan import PlannedRun, has_ended
+from holdfast.lab.sweep._plan import PlannedRun
 from holdfast.lab.sweep._process import CONTEXT, RunProcess, reason_of, signals_blocked
 
 POLL_SECONDS = 0.2
@@ -112,7 +112,7 @@ def sweep(
     observer.planned(runs)
     result, waiting = SweepResult(n_runs=len(runs)), deque[PlannedRun]()
     for run in runs:
-        if hash_of(run.config) in known or has_ended(run.folder):
+        if hash_of(run.config) in known or run.has_ended:
             result.n_ended += 1
             observer.known(run)
         else:
