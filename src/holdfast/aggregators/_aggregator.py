@@ -70,7 +70,7 @@ class Given:
 
     def for_rows(self, indices: Tensor) -> "Given":
         """The same for the rows at `indices`, whose weights are normalized to the sum 1."""
-        if self.row_weights is None:
+        if self.row_weights is None or len(indices) == len(self.row_weights):
             return self
         left = self.row_weights[indices]
         check_finite_weight(float(left.sum()))

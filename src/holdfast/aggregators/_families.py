@@ -50,7 +50,9 @@ class GramAggregator(Aggregator):
         rejected = torch.ones(rows.n, dtype=torch.bool)
         unused = solution.weights == 0
         rejected[gram.kept] = unused if solution.rejected is None else solution.rejected
-        vector = rows.combine(weights, exact=gram.exact)
+        # A rule that gives every row its own weight is the mean, also in the bits of its sum.
+        is_mean = torch.equal(weights, given.weights_of(rows.n))
+        vector = rows.combine(weights, exact=gram.exact and not is_mean)
         if solution.reference_weight != 0.0 and given.reference is not None:
             vector += solution.reference_weight * given.reference.to(vector)
         outcome, gap, steps = solution.outcome, solution.gap, solution.steps

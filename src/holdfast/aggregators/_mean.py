@@ -35,6 +35,8 @@ class Mean(Aggregator):
         # A non-finite entry anywhere in the rows makes this sum non-finite.
         if not bool(torch.isfinite(vector.sum())):
             finite = rows.finite()
+            if bool(finite.all()):  # only the sum over the columns overflowed
+                return Aggregate(vector, weights, weights == 0)
             check_finite_majority(finite)
             kept = torch.nonzero(finite)[:, 0]
             left = given.for_rows(kept).weights_of(len(kept))

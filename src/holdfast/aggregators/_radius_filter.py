@@ -12,25 +12,32 @@ from holdfast.geometry import Gram, Solution, half_weight_radius, least
 @final
 @dataclass(frozen=True, kw_only=True)
 class RadiusFilter(GramAggregator):
-    r"""The mean of the rows near the vector median.
+    r"""The mean of the rows that are near the vector median: the rule for accidents.
 
-    The vector median is the row with the least distance within which a majority of rows lies; the
-    rows within twice `radius` of it are kept. If `radius` bounds the deviation of good rows from
-    each other, all of them are kept. By default `radius` is the vector median's own distance to its
-    majority, so that nothing need be known. `row_weights` count toward the majority and the mean.
-    Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of
-    less than half of the weight. Reads the data twice.
+    The vector median is the row with the least distance r within which a majority of rows lies (the
+    one with the least sum of distances, among equals). Rows farther from it than :math:`c\, r` are
+    left out, where c is `reach`; the result is the mean of the others. Honest gradients of one
+    batch are rarely more than twice as far out as their majority, so with nothing wrong no row is
+    left out, and the result is then bit for bit that of :class:`Mean`. A row that is scaled, noisy,
+    corrupt or not finite is left out whole. A lie within the reach counts as an honest row does:
+    against colluding attackers use a rule with memory.
+
+    A known `radius` :math:`\rho`, which bounds the deviation of good rows from each other, replaces
+    the reach: rows within :math:`2 \rho` of the vector median are kept. `row_weights` count toward
+    the majority and the mean. Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with
+    row weights, any set of less than half of the weight. Reads the data twice.
 
     Reference: Bulusu et al., *On Distributed Stochastic Gradient Descent for Nonconvex Functions in
     the Presence of Byzantines* (ICASSP 2020); the vector median as in Alistarh, Allen-Zhu and Li,
-    *Byzantine Stochastic Gradient Descent* (NeurIPS 2018), Algorithm 1. Deviation: the best row
-    with a majority within the radius, where they take any such row.
+    *Byzantine Stochastic Gradient Descent* (NeurIPS 2018), Algorithm 1. Deviations: the best row
+    with a majority within the radius, where they take any such row; and the reach.
 
     Example:
-        >>> RadiusFilter(radius=2.0)(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
+        >>> RadiusFilter()(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
         tensor([2.])
     """
 
+    reach: float = 3.0
     radius: float | None = None
 
     name = "radius-filter"
@@ -38,6 +45,7 @@ class RadiusFilter(GramAggregator):
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
+        check_positive("reach", self.reach)
         if self.radius is not None:
             check_positive("radius", self.radius)
 
@@ -46,9 +54,15 @@ class RadiusFilter(GramAggregator):
 
     def _solve(self, gram: Gram, given: Given) -> Solution:
         shares = given.weights_of(gram.n)
-        reaches = [half_weight_radius(row, shares) for row in gram.distances]
-        reach = torch.tensor(reaches, dtype=torch.float64)
-        median = least(reach, gram.distances @ shares)
-        radius = float(reach[median]) if self.radius is None else self.radius / gram.unit
-        weights = shares * (gram.distances[median] <= 2 * radius)
+        found = [half_weight_radius(row, shares) for row in gram.distances]
+        radii = torch.tensor(found, dtype=torch.float64)
+        median = least(radii, gram.distances @ shares)
+        if self.radius is None:
+            limit = self.reach * float(radii[median])
+        else:
+            limit = 2 * self.radius / gram.unit
+        kept = gram.distances[median] <= limit
+        if bool(kept.all()):
+            return Solution(shares)  # as they are, so that the sum has the bits of the mean
+        weights = shares * kept
         return Solution(weights / weights.sum())
