@@ -1,8 +1,8 @@
 """The effect of one bad row of 20 on BGMD through what it carries: the paper's memory and ours.
 
-This draws the figure of docs/concepts/memory.md:
+This draws the figure of docs/concepts/delivery.md:
 
-    python examples/memory_under_attack.py docs/concepts/memory.svg
+    python examples/memory_under_attack.py docs/concepts/delivery.svg
 """
 
 import sys
