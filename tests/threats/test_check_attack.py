@@ -90,7 +90,7 @@ class HiddenState(Reversed):
     def _bad_rows(self, context: AttackContext) -> Tensor:
         n_calls = vars(self).get("n_calls", 0) + 1
         object.__setattr__(self, "n_calls", n_calls)
-        return -n_calls * context.mean * context.unit
+        return super()._bad_rows(context) * int(n_calls)
 
 
 class Forgetful(Reversed):

@@ -102,7 +102,7 @@ def test_what_is_missing_or_wrong_is_named(
     for call in (attack, attack.overwrite):
         rows = ROWS.clone()
         with pytest.raises(ValueError, match=f"^{message}$"):
-            call(rows, MASK, **known)  # type: ignore[operator]
+            call(rows, MASK, **known)
         assert torch.equal(rows, ROWS)
 
 

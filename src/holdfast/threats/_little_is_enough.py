@@ -33,7 +33,7 @@ class LittleIsEnough(Attack):
     Reference: Baruch et al., *A Little Is Enough: Circumventing Defenses for Distributed Learning*
     (NeurIPS 2019), the attack that prevents convergence. "optimized": the line search of El Mhamdi
     et al., *Distributed Momentum for Byzantine-resilient Stochastic Gradient Descent* (ICLR 2021),
-    experiments; the step is halved and not multiplied by 0.8.
+    experiments. Deviation: the search starts from five values, because filters have several maxima.
 
     Example:
         >>> rows = torch.tensor([[1.0], [2.0], [3.0], [50.0]])

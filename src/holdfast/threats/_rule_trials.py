@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from typing import Any, final
 
@@ -98,14 +99,14 @@ def coordinates(vectors: Tensor) -> Tensor:
 def line_search(value: Callable[[float], float], *, n_trials: int = 20) -> float:
     """The factor of at least 0 for which `value` was largest, among at most `n_trials` factors.
 
-    Starts at 0 with a step of 1 and doubles the step as long as the value grows; then halves the
-    step at each turn and looks above and below the best factor.
+    Tries 0, 1/4, 1/2, 1 and 2, and doubles the factor as long as the value grows. Then it looks
+    above and below the best factor, at ratios that shrink from the square root of 2 to 1.
     """
     best, largest, n_left = 0.0, value(0.0), n_trials - 1
 
     def is_better(factor: float) -> bool:
         nonlocal best, largest, n_left
-        if factor < 0 or n_left == 0:
+        if n_left == 0:
             return False
         n_left -= 1
         found = value(factor)
@@ -114,13 +115,17 @@ def line_search(value: Callable[[float], float], *, n_trials: int = 20) -> float
         best, largest = factor, found
         return True
 
-    step = 1.0
-    while is_better(best + step):
-        step *= 2
-    while n_left > 0:
-        step /= 2
-        if not is_better(best + step):
-            is_better(best - step)
+    # Filters reject rows from some factor on, so the value has more than one maximum: a search that
+    # starts at 0 and stops at the first fall would stay there.
+    for factor in (0.25, 0.5, 1.0, 2.0):
+        is_better(factor)
+    while best >= 2.0 and is_better(2.0 * best):
+        pass
+    ratio = 2.0
+    while n_left > 0 and best > 0:
+        ratio = math.sqrt(ratio)
+        if not is_better(best * ratio):
+            is_better(best / ratio)
     return best
 
 
