@@ -37,8 +37,7 @@ class RuleTrials:
         if _reads_products_only(self._rule) and "score" not in self._arguments:
             self._use_coordinates()
         else:
-            self._rows = torch.empty_like(context.rows)
-        self._rows[~self._mask] = self._in_full(self._deviations)
+            self._rows = context.rows.clone()
 
     def shift(self, coefficients: Tensor) -> Tensor:
         """[m] the rule's result minus the honest mean, in multiples of `context.unit`.
@@ -65,6 +64,7 @@ class RuleTrials:
         if rest:
             self._arguments["reference"] = rest[0][0] * self._unit
         self._rows = torch.empty(len(self._mask), points.shape[1], dtype=points.dtype)
+        self._rows[~self._mask] = self._in_full(self._deviations)
 
     def _in_full(self, offsets: Tensor) -> Tensor:
         """The mean plus `offsets`, in the size and within the range of the rows."""
