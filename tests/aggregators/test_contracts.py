@@ -41,7 +41,7 @@ def test_every_rule_has_a_case() -> None:
 def test_every_rule_with_a_number_of_bad_rows_has_a_case_with_a_fraction() -> None:
     limited = {name for name in rules.names if issubclass(rules[name], BadRowLimit)}
     with_fraction = re.findall(r"([\w-]+)\(bad_fraction", " ".join(map(str, CASES)))
-    assert len(limited) == 12
+    assert len(limited) == 14
     assert limited <= set(with_fraction)
 
 
@@ -167,7 +167,7 @@ def test_weights_reproduce_the_vector(case: Case) -> None:
     if result.weights is None:
         inner = case.rule
         while isinstance(inner, Wrapper):
-            inner = inner.aggregator
+            inner = inner.inner
         assert isinstance(inner, CoordinateAggregator) or inner.name == "bulyan"
         return
     assert result.weights.shape == (N,)
@@ -228,7 +228,7 @@ def test_refuses_too_few_rows(case: Case) -> None:
 @every_rule
 def test_is_defined_for_every_larger_number_of_rows(case: Case) -> None:
     """A fraction of the rows is a number that grows with them."""
-    if "minimum-diameter" in case.text:
+    if "minimum-diameter" in case.text or "minimum-variance" in case.text:
         return  # limited by its cost
     for n in range(case.rule.n_needed, 40):
         with naming(n, "rows"):
@@ -273,6 +273,8 @@ def test_one_column(case: Case) -> None:
 @every_rule
 def test_keeps_its_digits_when_rows_share_a_large_part(case: Case) -> None:
     """Float32 rows near 1e5 times their spread give what the same rows give in float64."""
+    if "digits" in case.lacks:
+        pytest.skip(case.lacks["digits"])
     rows = common(N, D, 1e5)
     if case.rows is not gaussian:
         rows = common(N // 3, D, 1e5).repeat_interleave(3, dim=0)

@@ -3,6 +3,7 @@
 import math
 from typing import Any, cast
 
+import numpy
 import pytest
 import scipy.stats
 import torch
@@ -24,8 +25,10 @@ from holdfast.aggregators import (
     MeanAroundMedian,
     Medoid,
     MinimumDiameter,
+    MinimumVariance,
     MultiKrum,
     NearestNeighborMixing,
+    NeighborMean,
     NormClipping,
     NormFilter,
     NormTrim,
@@ -36,6 +39,7 @@ from holdfast.aggregators import (
     TrimmedMean,
     TrustedReference,
     Zeno,
+    rules,
 )
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Outcome
@@ -121,6 +125,105 @@ def test_krum_family(n: int, d: int, seed: int) -> None:
 def test_minimum_diameter(n: int, d: int, seed: int) -> None:
     rows = rows64(n, d, seed)
     assert_close(MinimumDiameter(n_bad=2)(rows), oracle.minimum_diameter(rows, 2))
+
+
+@few
+@shapes
+def test_minimum_variance_and_neighbor_mean(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    assert_close(MinimumVariance(n_bad=2)(rows), oracle.minimum_variance(rows, 2))
+    rule = NeighborMean(n_bad=2, index=seed % n)
+    assert_close(rule(rows), oracle.neighbor_mean(rows, 2, seed % n))
+
+
+def test_minimum_variance_refuses_too_many_subsets() -> None:
+    with pytest.raises(ValueError, match=r"`n_bad` must leave at most 1,000,000,000 operations"):
+        MinimumVariance(n_bad=15)(gaussian(40, 3))
+
+
+def test_neighbor_mean_needs_its_own_row() -> None:
+    rows = gaussian(5, 3)
+    rows[2] = float("nan")
+    with pytest.raises(ValueError, match=r"`rows` must be finite in the given row .*, got 2\."):
+        NeighborMean(n_bad=1, index=2)(rows)
+
+
+def test_krum_is_relaxed_only_if_asked_for() -> None:
+    rows = gaussian(6, 3)
+    with pytest.raises(ValueError, match=r"`rows` must have at least 9 rows"):
+        Krum(n_bad=3)(rows)
+    relaxed = Krum(n_bad=3, relaxed=True)
+    assert_close(relaxed(rows), oracle.krum(rows, 3))
+    assert (relaxed.n_needed, relaxed.n_resisted(6), relaxed.n_resisted(9)) == (6, 1, 3)
+
+
+def test_multi_krum_weights_the_mean_of_the_selected_rows() -> None:
+    rows = torch.tensor([[1.0], [1.1], [1.2], [3.0], [-80.0]])
+    rule, eta = MultiKrum(n_bad=1, n_selected=3), torch.tensor([1.0, 1.0, 2.0, 5.0, 90.0])
+    assert_close(rule(rows, row_weights=eta), torch.tensor([4.5 / 4]))
+
+
+@pytest.mark.parametrize("text", ["geometric-median", "krum(n_bad=2)", "norm-filter(n_bad=2)"])
+def test_inner_products_are_enough_for_weights(text: str) -> None:
+    rows, rule = rows64(9, 40, 1), rules.parse(text)
+    wanted = rule.aggregate(rows).weights
+    assert wanted is not None
+    assert_close(rule.weights_from_gram(rows @ rows.T), wanted)
+    mixing = NearestNeighborMixing(n_bad=2, rule=text)
+    mixed = mixing.aggregate(rows).weights
+    assert mixed is not None
+    assert_close(mixing.weights_from_gram(rows @ rows.T), mixed)
+
+
+def test_wrong_inner_products_are_refused() -> None:
+    for gram, message in (
+        (torch.ones(2, 3), r"`gram` must have as many rows as columns, at least 1, got \(2, 3\)"),
+        (torch.ones(3), r"`gram` must be a floating tensor \[n, n\], got \(3,\)"),
+        (torch.full((2, 2), torch.nan), r"`gram` must be finite"),
+        (-torch.eye(2), r"`gram` must have squared norms on its diagonal"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GeometricMedian().weights_from_gram(gram)
+    with pytest.raises(ValueError, match="GramRows cannot be read by column"):
+        CoordinateMedian().weights_from_gram(torch.eye(3))
+
+
+def test_numpy_in_gives_numpy_out() -> None:
+    rows = rows64(7, 5, 2)
+    array = rows.numpy()
+    for rule in (Mean(), CoordinateMedian(), GeometricMedian()):
+        found = rule(array)
+        assert isinstance(found, numpy.ndarray)
+        assert_close(torch.from_numpy(found), rule(rows))
+        assert isinstance(rule([array[:, :2], array[:, 2:]]), numpy.ndarray)
+    weights = numpy.ones(7)
+    assert_close(torch.from_numpy(Mean()(array, row_weights=weights)), rows.mean(0))
+    array.flags.writeable = False
+    assert_close(torch.from_numpy(Mean()(array)), rows.mean(0))
+
+
+def test_a_list_of_vectors_is_refused() -> None:
+    vectors = list(gaussian(5, 4))
+    message = r"`rows` must be a tensor .*, got 5 vectors; pass torch.stack\(vectors\) if each"
+    for given_rows in (vectors, [vector.numpy() for vector in vectors]):
+        with pytest.raises(ValueError, match=message):
+            GeometricMedian()(given_rows)
+    assert Mean()([torch.ones(3, 2), torch.ones(3)]).shape == (3,)  # a bias may have one column
+
+
+def test_pre_aggregators_work_alone() -> None:
+    rows = rows64(7, 5, 3)
+    mixed = NearestNeighborMixing(n_bad=2, rule="mean").transform(rows)
+    assert_close(torch.as_tensor(mixed), oracle.nearest_neighbor_mixing(rows, 2))
+    clipped = torch.as_tensor(NormClipping(radius=1.1, rule="mean").transform(rows))
+    assert_close(clipped, oracle.norm_clipping(rows, 1.1))
+
+
+def test_results_print_on_one_short_line() -> None:
+    rows = gaussian(9, 1000)
+    rows[3] *= 1e6
+    text = repr(RadiusFilter().aggregate(rows))
+    assert text == ("Aggregate(d=1000, n=9, rejected=[3], outcome='computed in closed form')")
 
 
 def test_minimum_diameter_refuses_too_many_subsets() -> None:
@@ -282,18 +385,18 @@ def test_wrappers_equal_the_rule_on_mixed_rows(n: int, d: int, seed: int) -> Non
         CovarianceFilter(n_bad=0),
     ):
         mixed = oracle.nearest_neighbor_mixing(rows, 2)
-        assert_close(NearestNeighborMixing(n_bad=2, aggregator=inner)(rows), inner(mixed))
+        assert_close(NearestNeighborMixing(n_bad=2, rule=inner)(rows), inner(mixed))
         clipped = oracle.norm_clipping(rows, 1.1)
-        assert_close(NormClipping(radius=1.1, aggregator=inner)(rows), inner(clipped))
+        assert_close(NormClipping(radius=1.1, rule=inner)(rows), inner(clipped))
         # The whole pipeline: mixed first, then clipped.
-        both = NearestNeighborMixing(n_bad=2, aggregator=NormClipping(radius=0.4, aggregator=inner))
+        both = NearestNeighborMixing(n_bad=2, rule=NormClipping(radius=0.4, rule=inner))
         assert_close(both(rows), inner(oracle.norm_clipping(mixed, 0.4)))
 
 
 def test_adaptive_clipping_uses_the_stated_norm() -> None:
     rows = torch.tensor([[1.0], [2.0], [4.0], [8.0], [16.0]])
     # floor(2 * 1 / 5 * 4) = 1 row is clipped, to the second largest norm
-    assert NormClipping(n_bad=1, aggregator=Mean())(rows).tolist() == [
+    assert NormClipping(n_bad=1, rule=Mean())(rows).tolist() == [
         pytest.approx((1 + 2 + 4 + 8 + 8) / 5)
     ]
 
@@ -302,7 +405,7 @@ def test_bucketing_averages_in_the_drawn_buckets() -> None:
     rows = rows64(7, 3, 0)
     order = torch.randperm(7, generator=stream(1, "buckets"))
     means = torch.stack([rows[bucket].mean(0) for bucket in torch.split(order, 2)])
-    rule = Bucketing(bucket_size=2, aggregator=CoordinateMedian())
+    rule = Bucketing(bucket_size=2, rule=CoordinateMedian())
     assert_close(rule(rows, generator=stream(1, "buckets")), CoordinateMedian()(means))
     drawn = {tuple(rule(rows, generator=stream(seed, "buckets")).tolist()) for seed in range(20)}
     assert len(drawn) > 1
@@ -311,7 +414,7 @@ def test_bucketing_averages_in_the_drawn_buckets() -> None:
 def test_bucketing_hands_row_weights_on() -> None:
     rows = rows64(7, 3, 0)
     weights = torch.tensor([1.0, 2, 3, 4, 5, 6, 7])
-    rule = Bucketing(bucket_size=2, aggregator=Mean())
+    rule = Bucketing(bucket_size=2, rule=Mean())
     weighted = (weights.double() @ rows) / weights.sum()
     assert_close(rule(rows, row_weights=weights, generator=stream(1, "buckets")), weighted)
 
@@ -372,7 +475,7 @@ def test_trusted_reference_is_never_longer_than_the_reference(size: float) -> No
 
 
 def test_zeno_behind_a_wrapper_knows_of_lost_rows() -> None:
-    rule = NormClipping(radius=1.0, aggregator=Zeno(n_bad=2))
+    rule = NormClipping(radius=1.0, rule=Zeno(n_bad=2))
     assert rule(torch.tensor([[1.0], [2.0], [math.nan]]), score=lambda direction: 1.0).tolist() == [
         1.0
     ]
@@ -389,7 +492,7 @@ def test_adaptive_clipping_counts_exactly() -> None:
     """floor(2 f (n - f) / n) of 242 rows with 33 bad ones is 57 exactly; floating point says 56."""
     rows = torch.arange(242, 0, -1).double()[:, None]
     clipped = rows.clamp(max=float(rows[57]))
-    assert_close(NormClipping(n_bad=33, aggregator=Mean())(rows), clipped.mean(0))
+    assert_close(NormClipping(n_bad=33, rule=Mean())(rows), clipped.mean(0))
 
 
 def test_an_error_inside_the_score_is_not_hidden() -> None:
@@ -404,10 +507,10 @@ def test_an_error_inside_the_score_is_not_hidden() -> None:
 
 def test_a_wrapper_blames_nobody_whom_its_rule_does_not_blame() -> None:
     rows = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [0.1, 0.05]])
-    assert not NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.any()
+    assert not NormClipping(radius=9.0, rule=GeometricMedian()).aggregate(rows).rejected.any()
     rows[0] = math.nan
     assert (
-        NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.tolist()
+        NormClipping(radius=9.0, rule=GeometricMedian()).aggregate(rows).rejected.tolist()
         == [True] + [False] * 4
     )
 

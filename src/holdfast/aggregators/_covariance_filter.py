@@ -4,13 +4,15 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import Gram, Outcome, Solution, principal_scores
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class CovarianceFilter(BadRowLimit, GramAggregator):
     r"""The weighted mean with the least largest variance along a spectral reweighting (CAF).
@@ -37,8 +39,8 @@ class CovarianceFilter(BadRowLimit, GramAggregator):
     one_of = ()
     takes = ROW_WEIGHTS
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        shares = given.weights_of(gram.n) * gram.n
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        shares = context.weights_of(gram.n) * gram.n
         n_bad = self.n_bad_left(gram.n, gram.n_lost)
         trust = torch.ones_like(shares)
         best, smallest, steps = trust, inf, 0

@@ -3,13 +3,15 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_positive
 from holdfast.geometry import Gram, Solution, half_weight_radius, least
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class RadiusFilter(GramAggregator):
     r"""The mean of the rows that are near the vector median: the rule for accidents.
@@ -52,8 +54,8 @@ class RadiusFilter(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        shares = given.weights_of(gram.n)
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        shares = context.weights_of(gram.n)
         found = [half_weight_radius(row, shares) for row in gram.distances]
         radii = torch.tensor(found, dtype=torch.float64)
         median = least(radii, gram.distances @ shares)

@@ -49,7 +49,7 @@ def streaming_geometric_median(
     if eta is None:
         eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
     squares = rows.squared_norms()
-    if not norms_in_safe_range(squares, rows.d, rows.dtype):
+    if not norms_in_safe_range(squares, rows.dtype):
         return None
     out = torch.empty(rows.d, dtype=rows.dtype)
     weights = _normalized(eta / squares.sqrt())  # Weiszfeld's step from the origin
