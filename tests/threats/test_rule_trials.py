@@ -20,7 +20,7 @@ from holdfast.threats import (
     RuleTrials,
     line_search,
 )
-from holdfast.threats._rule_trials import coordinates
+from holdfast.threats._rule_trials import _reads_products_only, coordinates
 from tests.aggregators.cases import CASES, N
 from tests.aggregators.cases import Case as RuleCase
 from tests.oracle import attacks as oracle
@@ -36,7 +36,7 @@ def context_of(case: RuleCase, rows: Tensor) -> AttackContext:
     return AttackContext(rows=rows, mask=MASK, rule=case.rule, rule_arguments=arguments)
 
 
-BY_PRODUCTS = [case for case in CASES if not case.rule.reads_columns]
+BY_PRODUCTS = [case for case in CASES if _reads_products_only(case.rule)]
 
 
 @pytest.mark.parametrize("case", BY_PRODUCTS, ids=str)
@@ -72,7 +72,7 @@ def test_trials_do_not_draw_from_the_generator_of_the_rule() -> None:
     """All trials of one step see the same buckets."""
     generator, rows = stream(0, "buckets"), gaussian(N, D)
     before = generator.get_state()
-    rule = Bucketing(bucket_size=2, aggregator=GeometricMedian())
+    rule = Bucketing(bucket_size=2, rule=GeometricMedian())
     context = AttackContext(
         rows=rows, mask=MASK, rule=rule, rule_arguments={"generator": generator}
     )

@@ -5,7 +5,7 @@ from typing import Any, final
 import torch
 from torch import Generator, Tensor
 
-from holdfast.aggregators import Aggregator
+from holdfast.aggregators import GramAggregator, LengthAggregator, Mean, MixingWrapper
 from holdfast.geometry import full_precision, products_between
 from holdfast.threats._attack_context import AttackContext
 
@@ -80,7 +80,10 @@ class RuleTrials:
 
 
 def _reads_products_only(rule: object) -> bool:
-    return isinstance(rule, Aggregator) and not rule.reads_columns
+    """Whether coordinates of the rows in any orthonormal basis are as good as the rows."""
+    while isinstance(rule, MixingWrapper):
+        rule = rule.rule
+    return isinstance(rule, (GramAggregator, LengthAggregator, Mean))
 
 
 def coordinates(vectors: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
             bad_rows,
             **at,
             state=experiment.attack_state,
-            rule=config.aggregator,
+            rule=config.rule,
             rule_arguments=arguments,
         )
         clock.lap("attack")
