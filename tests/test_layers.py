@@ -21,6 +21,7 @@ LIBRARY = [
     {"aggregators", "layout", "memory", "selectors"},
     {"robust_step", "sources", "threats"},
     {"optim"},
+    {"testing"},
 ]
 """From the ground up. Neighbors in one layer do not import each other."""
 

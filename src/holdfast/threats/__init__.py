@@ -2,7 +2,8 @@
 
 from holdfast.registry import Registry
 from holdfast.threats._adversaries import Adversaries, rows_to_samples
-from holdfast.threats._attack import Attack, AttackContext, State
+from holdfast.threats._attack import Attack, Knowledge
+from holdfast.threats._attack_context import AttackContext, Rule, State
 from holdfast.threats._backdoor import Backdoor
 from holdfast.threats._blur import Blur
 from holdfast.threats._bounded_distance import BoundedDistance
@@ -17,6 +18,7 @@ from holdfast.threats._little_is_enough import LittleIsEnough
 from holdfast.threats._mimic import Mimic
 from holdfast.threats._noisy_rows import NoisyRows
 from holdfast.threats._non_finite import NonFinite
+from holdfast.threats._rule_trials import RuleTrials, line_search
 from holdfast.threats._salt_and_pepper import SaltAndPepper
 from holdfast.threats._scaled_flip import ScaledFlip
 from holdfast.threats._shadow import Shadow
@@ -35,11 +37,14 @@ __all__ = [
     "Hijack",
     "IeeeBitFlips",
     "InnerProduct",
+    "Knowledge",
     "LazyRows",
     "LittleIsEnough",
     "Mimic",
     "NoisyRows",
     "NonFinite",
+    "Rule",
+    "RuleTrials",
     "SaltAndPepper",
     "ScaledFlip",
     "Shadow",
@@ -47,6 +52,7 @@ __all__ = [
     "WrongLabels",
     "attacks",
     "corruptions",
+    "line_search",
     "rows_to_samples",
 ]
 

@@ -3,7 +3,8 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack
+from holdfast.threats._attack_context import AttackContext
 
 
 @final

@@ -4,7 +4,7 @@ from typing import final
 from torch import Generator, Tensor
 
 from holdfast.checks import check_positive
-from holdfast.threats._attack import standard_normal
+from holdfast.threats._attack_context import standard_normal
 from holdfast.threats._corruption import Batch, Corruption
 
 

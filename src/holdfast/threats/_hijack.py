@@ -4,7 +4,8 @@ from typing import final
 from torch import Tensor
 
 from holdfast.checks import check_positive, failure
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack
+from holdfast.threats._attack_context import AttackContext
 
 
 @final

@@ -4,7 +4,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.threats._attack import Attack, AttackContext, State
+from holdfast.threats._attack import Attack
+from holdfast.threats._attack_context import AttackContext, State
 
 
 @final

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import failure
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack
+from holdfast.threats._attack_context import AttackContext
 
 
 @final

@@ -5,7 +5,7 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.checks import check_fraction
-from holdfast.threats._attack import uniform
+from holdfast.threats._attack_context import uniform
 from holdfast.threats._corruption import Batch, Corruption
 
 
