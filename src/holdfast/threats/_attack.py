@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 from holdfast.aggregators import rules
 from holdfast.checks import check_count, check_generator, check_mask, check_vector, failure
 from holdfast.geometry import DenseRows
+from holdfast.registry import Registry
 from holdfast.threats._attack_context import AttackContext, Rule, State
 
 R = TypeVar("R", Tensor, DenseRows, Sequence[Tensor])
@@ -178,6 +179,10 @@ class Attack(ABC):
             raise failure("directions", f"hold {name!r} (needed by {self!r})", got)
         for name, direction in directions.items():
             check_vector(f"directions[{name!r}]", direction, d)
+
+
+attacks: Registry[Attack] = Registry("attack")
+"""All attacks by name: `attacks.parse("scaled-flip(factor=5.0)")`."""
 
 
 def _matrix(rows: Any) -> Tensor:

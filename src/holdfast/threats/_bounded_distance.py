@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import failure
-from holdfast.threats._attack import Attack
+from holdfast.threats._attack import Attack, attacks
 from holdfast.threats._attack_context import AttackContext, of_length_one
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class BoundedDistance(Attack):
     r"""Min-Max and Min-Sum: as far from the honest mean as distances between honest rows allow.

@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import check_count, check_fraction, failure
-from holdfast.threats._attack import GENERATOR, NOTHING, Attack
+from holdfast.threats._attack import GENERATOR, NOTHING, Attack, attacks
 from holdfast.threats._attack_context import AttackContext, uniform
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class IeeeBitFlips(Attack):
     """The own gradient with flipped bits in its binary form, as by faulty memory.

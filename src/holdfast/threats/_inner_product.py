@@ -4,12 +4,13 @@ from typing import Literal, final
 from torch import Tensor
 
 from holdfast.checks import check_positive
-from holdfast.threats._attack import NOTHING, RULE, Attack
+from holdfast.threats._attack import NOTHING, RULE, Attack, attacks
 from holdfast.threats._attack_context import AttackContext
 from holdfast.threats._rule_trials import most_harmful_factor
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class InnerProduct(Attack):
     r"""Inner product manipulation: the honest mean, reversed.

@@ -4,11 +4,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.threats._attack import Attack
+from holdfast.threats._attack import Attack, attacks
 from holdfast.threats._attack_context import AttackContext, State, of_length_one
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Mimic(Attack):
     r"""Copies of one honest row, always from the same side.

@@ -4,11 +4,12 @@ from typing import final
 from torch import Tensor
 
 from holdfast.checks import check_flag, check_positive
-from holdfast.threats._attack import GENERATOR, Attack
+from holdfast.threats._attack import GENERATOR, Attack, attacks
 from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class NoisyRows(Attack):
     r"""Gaussian noise, added to the own gradient or in its place.

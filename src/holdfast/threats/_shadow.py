@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import check_fraction
-from holdfast.threats._attack import Attack
+from holdfast.threats._attack import Attack, attacks
 from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Shadow(Attack):
     r"""The honest mean on the columns of a block by norm, a lie below its threshold elsewhere.
