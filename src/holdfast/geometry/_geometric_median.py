@@ -74,14 +74,14 @@ def geometric_median(
 def _first_good(
     certificate: Certificate, candidates: Sequence[Tensor], tolerance: float
 ) -> tuple[Tensor, float]:
-    """The first of the weights with a gap within the tolerance, or else those with the least."""
+    """The first of the weights within the tolerance, or else the first that are far the best."""
     best, least = torch.empty(0), math.inf
     for weights in candidates:
         gap = certificate.gap(weights)
-        if gap < least:
-            best, least = weights, gap
         if gap <= tolerance:
-            break
+            return weights, gap
+        if gap < 0.1 * least:
+            best, least = weights, gap
     return best, least
 
 

@@ -70,8 +70,8 @@ def measure(
         rounding=_sum_error(rows, working),
     )
     # Rows with few columns may well lie on a line, where a median depends on the last digits.
-    is_wide = rows.d > FEW_COLUMNS or rows.dtype is torch.float64
-    if is_wide and is_trustworthy(gram, rows.d, rows.dtype):
+    is_fine = rows.d > FEW_COLUMNS or rows.dtype is torch.float64
+    if is_fine and is_trustworthy(gram, rows.d, rows.dtype):
         return gram
     return _measure_carefully(rows, others, row_weights)
 
