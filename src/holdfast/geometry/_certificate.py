@@ -161,6 +161,8 @@ class _Point:
         squared = known.products.diagonal() - 2 * image + weights @ image
         errors = known.errors(weights)
         rounding = known.gram.rounding * (size + known.origin)
+        if torch.equal(weights, eta):  # the plain mean, which is summed in the rows' own dtype
+            rounding *= len(eta) + 2
         support = torch.nonzero(weights)[:, 0]
         if len(support) == 1:
             same = known.gram.same

@@ -60,10 +60,12 @@ def geometric_median(
     problem = _Problem(certificate)
     start = problem.start()
     found, steps, reason = _first_good(certificate, start.optima, tolerance), 0, Outcome.STALLED
-    if found[1] > tolerance and start.beside is not None:
-        last, steps, reason = problem.descend(start.beside, start.usual, tolerance, max_steps)
-        # Where the descent ends early, the row that it left may still be the better one.
-        found = last if last[1] <= tolerance else min(found, last, key=lambda pair: pair[1])
+    if found[1] > tolerance:
+        found, steps, reason = problem.descend(start.beside, start.usual, tolerance, max_steps)
+    if found[1] > tolerance:
+        # Where the descent ends early, a row may be the better end.
+        rows = _first_good(certificate, [*start.optima, start.row], tolerance)
+        found = min(found, rows, key=lambda pair: pair[1])
     weights, gap = found
     if gap <= tolerance:
         reason = Outcome.EXACT if gap == 0.0 else Outcome.CERTIFIED
@@ -89,8 +91,9 @@ def _first_good(
 class _Start:
     """Where to begin, and what may already be the end."""
 
+    row: Tensor  # weights of the medoid
     optima: list[Tensor]  # weights that may be optimal
-    beside: Tensor | None  # weights of a point that is better than every row, if there is one
+    beside: Tensor  # weights of a point that is better than every row, if there is one
     usual: float  # the distance from the medoid within which more than half of the weight lies
 
 
@@ -150,12 +153,11 @@ class _Problem:
             if len(eta) > 2:
                 middle = _normalized(eta / _Iterate(self, middle).distances)
             optima.insert(0, middle)
-        beside = None
+        # If no such step is left, but the row is not certain, only the middle of all rows is.
+        beside = eta
         if force - own_weight > TOO_SHORT * force:
             beside = pulls / total * (1 - own_weight / force) + row * (own_weight / force)
-        elif not optima:
-            optima = [row]
-        return _Start(optima, beside, usual)
+        return _Start(row, optima, beside, usual)
 
     def _medoid(self) -> tuple[Tensor, int, Tensor]:
         """[n] distances from the medoid, its position, and bool [n] rows that are as good."""
