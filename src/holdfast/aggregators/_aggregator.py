@@ -151,9 +151,24 @@ class Aggregator(ABC):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return the vector [d]; see :meth:`aggregate`."""
-        return self.aggregate(
+        vector = self.aggregate(
             rows, row_weights=row_weights, reference=reference, score=score, generator=generator
         ).vector
+        if isinstance(rows, Rows) or not torch.is_grad_enabled():
+            return vector
+        tensors = [rows] if isinstance(rows, Tensor) else list(rows)
+        if not any(tensor.requires_grad for tensor in tensors):
+            return vector
+        return self._differentiable(vector, tensors, row_weights)
+
+    def _differentiable(
+        self, vector: Tensor, tensors: Sequence[Tensor], row_weights: Tensor | None
+    ) -> Tensor:
+        """The result of a call as a function of the `tensors` [n, ...], if the rule has a gradient.
+
+        Other rules return the vector without a graph.
+        """
+        return vector
 
     @torch.no_grad()
     def aggregate(

@@ -17,6 +17,7 @@ from holdfast.geometry._gram import (
     length,
     squared_distances,
 )
+from holdfast.geometry._implicit_gradient import attach_gradient
 from holdfast.geometry._kernels import full_precision, products_between, working_dtype
 from holdfast.geometry._measure import is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
@@ -38,6 +39,7 @@ __all__ = [
     "Rows",
     "Solution",
     "Tiling",
+    "attach_gradient",
     "distances_from",
     "full_precision",
     "geometric_median",

@@ -160,7 +160,7 @@ class _Point:
         image = known.products @ weights
         squared = known.products.diagonal() - 2 * image + weights @ image
         errors = known.errors(weights)
-        rounding = known.gram.rounding * (size + known.origin)
+        rounding = known.gram.rounding * (size + known.origin) + known.gram.underflow
         if torch.equal(weights, eta):  # the plain mean, which is summed in the rows' own dtype
             rounding *= len(eta) + 2
         support = torch.nonzero(weights)[:, 0]

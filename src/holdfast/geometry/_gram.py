@@ -45,6 +45,7 @@ class Gram:
         exact: whether the rows took the careful pass, so that sums of them should take it as well.
         precision: bound on the error of a measured inner product, relative to the two norms.
         rounding: bound on the rounding of a sum of rows, relative to the sum of their norms.
+        underflow: bound on what is lost, besides, of entries below the dtype's normal range.
         same: [n] labels; rows with equal labels are known to be equal. None if none are.
         mixture: [m, k] coefficients of the points in those that were measured; None if these are
             the points themselves.
@@ -60,6 +61,7 @@ class Gram:
     exact: bool = False
     precision: float = 0.0
     rounding: float = 0.0
+    underflow: float = 0.0
     same: Tensor | None = None
     mixture: Tensor | None = None
     sizes: Tensor | None = None

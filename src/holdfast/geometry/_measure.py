@@ -68,6 +68,7 @@ def measure(
         kept=torch.arange(rows.n),
         precision=_product_error(rows.d, working),
         rounding=_sum_error(rows, working),
+        underflow=_underflow(rows, working),
     )
     # Rows with few columns may well lie on a line, where a median depends on the last digits.
     is_fine = rows.d > FEW_COLUMNS or rows.dtype is torch.float64
@@ -122,6 +123,7 @@ def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | N
         exact=True,
         precision=_product_error(rows.d, torch.float64),
         rounding=_sum_error(rows, torch.float64),
+        underflow=_underflow(rows, torch.float64) / unit,
         same=same,
         uncentered=uncentered,
     )
@@ -146,3 +148,9 @@ def _usual_magnitude(magnitudes: Tensor) -> Tensor:
     finite = magnitudes[torch.isfinite(magnitudes)]
     usual = finite.median()
     return usual if bool(usual > 0) else torch.ones_like(usual)
+
+
+def _underflow(rows: Measurable, dtype: torch.dtype) -> float:
+    """What a sum of rows in `dtype` may lose to entries that are not normal numbers."""
+    smallest = [torch.finfo(one).tiny * torch.finfo(one).eps for one in (dtype, rows.dtype)]
+    return (rows.n * smallest[0] + smallest[1]) * rows.d**0.5
