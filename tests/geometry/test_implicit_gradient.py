@@ -19,8 +19,9 @@ def dense_gradient(rows: Tensor, eta: Tensor, incoming: Tensor) -> Tensor:
     identity = torch.eye(rows.shape[1], dtype=torch.float64)
     projections = identity - units[:, :, None] * units[:, None, :]
     hessian = (pulls[:, None, None] * projections).sum(0)
-    q = torch.linalg.pinv(hessian, rtol=1e-9) @ incoming.double()
-    return pulls[:, None] * (projections @ q)
+    q: Tensor = torch.linalg.pinv(hessian, rtol=1e-9) @ incoming.double()
+    gradient: Tensor = pulls[:, None] * (projections @ q)
+    return gradient
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -29,7 +29,7 @@ def attach_gradient(vector: Tensor, eta: Tensor, tensors: Sequence[Tensor]) -> T
     is replaced by its pseudo-inverse: nothing flows along the line. Rows that are not finite get
     zeros. The second derivative is not available.
     """
-    attached: Tensor = _Median.apply(vector, eta, *tensors)
+    attached: Tensor = _Median.apply(vector, eta, *tensors)  # type: ignore[no-untyped-call]
     return attached
 
 
@@ -47,17 +47,18 @@ class _Median(torch.autograd.Function):
             found = _gradients(vector, eta, tensors, incoming)
         if torch.is_grad_enabled():  # `create_graph`
             # `once_differentiable` looks at `incoming` only, and would detach from the rows.
-            found = [_NoSecondDerivative.apply(one, incoming, *tensors) for one in found]
+            once: Any = _NoSecondDerivative
+            found = [once.apply(one, incoming, *tensors) for one in found]
         return None, None, *found
 
 
 class _NoSecondDerivative(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
+    def forward(_ctx: Any, gradient: Tensor, *_inputs: Tensor) -> Tensor:
         return gradient.view_as(gradient)
 
     @staticmethod
-    def backward(ctx: Any, *incoming: Tensor) -> Tensor:
+    def backward(_ctx: Any, *_incoming: Tensor) -> Tensor:
         raise RuntimeError("The geometric median has no second derivative; differentiate it once.")
 
 

@@ -1,5 +1,6 @@
 """From rows to their Gram matrix: one fast pass, and careful ones only where they are needed."""
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -134,7 +135,7 @@ def _product_error(d: int, dtype: torch.dtype) -> float:
     # Errors of sums are random walks, and products of float32 are summed by tiles. Over rows of many
     # kinds, the largest error measured is 0.7 of this in float32 and 0.6 of it in float64.
     n_terms = min(d, 4096 if dtype is torch.float64 else 64)
-    return torch.finfo(dtype).eps * (1 + n_terms**0.5)
+    return torch.finfo(dtype).eps * (1 + math.sqrt(n_terms))
 
 
 def _sum_error(rows: Measurable, dtype: torch.dtype) -> float:
@@ -153,4 +154,4 @@ def _usual_magnitude(magnitudes: Tensor) -> Tensor:
 def _underflow(rows: Measurable, dtype: torch.dtype) -> float:
     """What a sum of rows in `dtype` may lose to entries that are not normal numbers."""
     smallest = [torch.finfo(one).tiny * torch.finfo(one).eps for one in (dtype, rows.dtype)]
-    return (rows.n * smallest[0] + smallest[1]) * rows.d**0.5
+    return (rows.n * smallest[0] + smallest[1]) * math.sqrt(rows.d)
