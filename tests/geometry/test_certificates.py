@@ -11,12 +11,14 @@ from pathlib import Path
 import mpmath
 import pytest
 import torch
+from torch import Tensor
 
 from holdfast.aggregators import Aggregate, Aggregator, GeometricMedian, NearestNeighborMixing
-from holdfast.geometry import Outcome
+from holdfast.geometry import DenseRows, MixedRows, Outcome
 from tests.geometry.hard_rows import FAMILIES, Instance, instance
 from tests.loops import naming
 from tests.oracle.geometric_median import PreciseMedian
+from tests.samples import gaussian
 
 OPTIMA = Path(__file__).with_name("optima.json")
 
@@ -96,6 +98,69 @@ def check_weights(hard: Instance, result: Aggregate) -> None:
     scale = float(weights @ rows.norm(dim=1))
     error = float((weights @ rows - result.vector.double()).norm())
     assert error <= 10 * torch.finfo(hard.rows.dtype).eps * scale
+
+
+def true_gap_of(rows: Tensor, result: Aggregate) -> float:
+    precise = PreciseMedian(rows)
+    return precise.gap(result.vector.double().tolist(), precise.minimum())
+
+
+def check_true(rows: Tensor, outcomes: set[Outcome], tolerance: float = 1e-6) -> None:
+    result = GeometricMedian(tolerance=tolerance).aggregate(rows)
+    assert result.outcome in outcomes
+    assert result.gap is not None
+    assert true_gap_of(rows, result) <= result.gap <= 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_tight_clusters_of_equal_weight(dtype: torch.dtype) -> None:
+    """Their distances are below the rounding of inner products between them, but not zero."""
+    for seed in range(3):
+        rows = 1e-7 * gaussian(10, 4, seed, torch.float64)
+        rows[5:, 0] += 1
+        with naming(seed):
+            check_true(rows.to(dtype), {Outcome.CERTIFIED})
+
+
+def test_far_rows_decide_between_near_ones() -> None:
+    """Pulled in to 1e5 usual distances, the far rows would point elsewhere."""
+    near = [[0.0, 0.0]] * 3 + [[1.0, 0.0]] * 3
+    rows = torch.tensor(near + [[5e6, 1e12]] * 2 + [[5e6, -1e12]] * 2, dtype=torch.float64)
+    check_true(rows, {Outcome.CERTIFIED, Outcome.EXACT})
+
+
+@pytest.mark.parametrize("counts", [(5, 4, 1), (5, 5), (4, 4, 2), (5, 3, 2), (6, 4), (3, 3, 3, 1)])
+@pytest.mark.parametrize("d", [1, 3, 100])
+def test_copies_as_mixing_makes_them(counts: tuple[int, ...], d: int) -> None:
+    for seed in range(10):
+        places = gaussian(len(counts), d, seed)
+        rows = torch.cat([row.expand(k, -1) for row, k in zip(places, counts, strict=True)])
+        with naming(counts, seed):
+            check_true(rows, {Outcome.CERTIFIED, Outcome.EXACT})
+            # The same as mixtures, whose Gram matrix follows from that of the places.
+            matrix = torch.eye(len(counts), dtype=torch.float64)
+            matrix = matrix.repeat_interleave(torch.tensor(counts), 0)
+            dense = DenseRows(places)
+            mixed = MixedRows(dense, matrix, dense.gram())
+            result = GeometricMedian().aggregate(mixed)
+            assert result.outcome in (Outcome.CERTIFIED, Outcome.EXACT)
+            assert result.gap is not None
+            assert true_gap_of(rows, result) <= result.gap
+
+
+def test_the_plain_mean_is_rounded_in_the_dtype_of_the_rows() -> None:
+    places = gaussian(1, 5) + torch.tensor([[0.0] * 5, [1.0, 0, 0, 0, 0]])
+    check_true(places.repeat_interleave(6, 0), {Outcome.CERTIFIED})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_the_rounding_of_half_precision_counts(dtype: torch.dtype) -> None:
+    """Of float16 rows near 1e-6, the vector has two digits: its entries are not normal numbers."""
+    honest = {Outcome.STALLED, Outcome.OUT_OF_STEPS, Outcome.CERTIFIED, Outcome.EXACT}
+    for scale in (1e-6, 1e-3, 1.0, 1e3):
+        for d in (2, 100):
+            with naming(scale, d):
+                check_true((scale * gaussian(6, d, dtype=torch.float64)).to(dtype), honest)
 
 
 def test_the_oracle_finds_known_minima() -> None:
