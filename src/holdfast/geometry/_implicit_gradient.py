@@ -76,14 +76,14 @@ def _gradients(
     q = rows.combine(everywhere[2], exact=gram.exact)
     q.sub_(vector, alpha=float(moves.sum())).add_(incoming, alpha=share)
     everywhere = everywhere[:2].to(rows.device, rows.dtype)
-    lost = torch.ones(rows.n, dtype=torch.bool).index_fill_(0, gram.kept, False).to(rows.device)
+    lost = torch.ones(rows.n, dtype=torch.bool).index_fill_(0, gram.kept, False).nonzero()[:, 0]
     edges = [0, *torch.tensor([one[0].numel() for one in tensors]).cumsum(0).tolist()]
     found = []
     for tensor, (start, stop) in zip(tensors, pairwise(edges), strict=True):
         shape, factors = tensor.shape[1:], everywhere.view(2, -1, *[1] * (tensor.ndim - 1))
         gradient = tensor - vector[start:stop].view(shape)
         gradient.mul_(-factors[1]).addcmul_(factors[0], q[start:stop].view(shape))
-        found.append(gradient.masked_fill_(lost.view(factors[0].shape), 0.0))
+        found.append(gradient.index_fill_(0, lost.to(rows.device), 0.0))
     return found
 
 
