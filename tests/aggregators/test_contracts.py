@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from holdfast.aggregators import BadRowLimit, CoordinateAggregator, Wrapper, rules
+from holdfast.aggregators import (
+    BadRowLimit,
+    CoordinateAggregator,
+    GeometricMedian,
+    Wrapper,
+    rules,
+)
 from holdfast.seeds import stream
 from tests.aggregators.cases import CASES, TOLERANCE, Case, N
 from tests.loops import naming
@@ -284,8 +290,10 @@ def test_keeps_its_digits_when_rows_share_a_large_part(case: Case) -> None:
 
 @every_rule
 def test_gradients_do_not_flow(case: Case) -> None:
+    """Except through the geometric median: tests/geometry/test_implicit_gradient.py."""
     rows = case.rows(N, D).requires_grad_()
-    assert not case.rule(rows, **case.extras(rows.detach())).requires_grad
+    flows = case.rule(rows, **case.extras(rows.detach())).requires_grad
+    assert flows == isinstance(case.rule, GeometricMedian)
 
 
 @settings(max_examples=150)
