@@ -50,7 +50,7 @@ Measured, less three: at the border the rounding of the machine's products decid
 def median_of(hard: Instance) -> Aggregate:
     rule: Aggregator = GeometricMedian(tolerance=hard.tolerance)
     if hard.n_near is not None:
-        rule = NearestNeighborMixing(n_bad=len(hard.rows) - hard.n_near, aggregator=rule)
+        rule = NearestNeighborMixing(n_bad=len(hard.rows) - hard.n_near, rule=rule)
     return rule.aggregate(hard.rows, row_weights=hard.row_weights)
 
 
