@@ -139,6 +139,7 @@ class RobustOptimizer(Optimizer):
             requirement = "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)"
             raise failure("rows", requirement, type(rows).__name__)
         self._check_holds(layout)
+        self._pending.check_fits(layout)
         self.result = None
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         try:
@@ -178,10 +179,10 @@ class RobustOptimizer(Optimizer):
         if not self._delivers:
             self.optimizer.step()
             return
-        step = self.robust_step
         before = layout.values()
         self.optimizer.step()
-        delivered = self._pending.deliver(layout, before, step.selector, step.generator)
+        delivered = self._pending.deliver(layout, before, self.robust_step)
+        self.robust_step.n_steps += 1
         if self.result is not None:
             self.result = replace(
                 self.result,
@@ -213,7 +214,7 @@ class RobustOptimizer(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, with what Holdfast adds under "holdfast"."""
-        own = {"step": self.robust_step.state_dict(), "pending": self._pending.state_dict()}
+        own = {"step": self.robust_step.state_dict(), "pending": self._pending.state()}
         return {**self.optimizer.state_dict(), KEY: own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
