@@ -171,7 +171,8 @@ class RobustOptimizer(Optimizer):
             **arguments: as in :meth:`backward`.
         """
         if rows is not None:
-            self.backward(rows, **arguments)
+            # No scaler here: nobody would unscale the gradient before the optimizer's step.
+            self.backward(rows, scaler=None, **arguments)
         if self._layout is None:
             requirement = "be given to `step`, or to `backward` before it"
             raise failure("rows", f"{requirement}: a plain gradient is not robust", None)
