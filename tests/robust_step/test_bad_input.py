@@ -46,27 +46,47 @@ def test_bad_names_of_presets() -> None:
         preset("bgmf")
 
 
-SAMPLING = NormSampling(fraction=0.1)
+SAMPLING, ROWS = NormSampling(fraction=0.1), gaussian(3, 4)
+NEGATIVE = torch.tensor([1.0, -1.0, 1.0, 1.0])
+# Without types, because the arguments are wrong.
+delivers: Any = RobustStep
+selects: Any = SelectFirstStep
+named: Any = preset
+mean_memory: Any = MeanMemory
+sampling: Any = NormSampling
+call: Any = bgmd()
+
+UNITS = "`units` must be 'parameter' or 'gradient', got 'metres'."
+NUMBER = "`lr` must be a finite number of at least 0, got "
 BAD_ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: preset("bgmd(k=3)"), "`bgmd` must be given fraction, tile, units, rule, got 'k'."),
-    (lambda: preset(5), "`preset` must have the form 'name(argument=value)', got 5."),  # type: ignore[arg-type]
-    (lambda: preset("bgmd(fraction=2)"), "`fraction` must be in (0, 1], got 2."),
-    (lambda: RobustStep(3), "`rule` must be an Aggregator, got int."),  # type: ignore[arg-type]
-    (lambda: RobustStep("krumm(n_bad=1)"), "`rule` must be one of "),
-    (lambda: RobustStep("mean", selector=0.1), "`selector` must be a Selector, got float."),  # type: ignore[arg-type]
-    (lambda: RobustStep("mean", units="metres"), "`units` must be 'parameter' or 'gradient', got 'metres'."),  # type: ignore[arg-type]
-    (lambda: MeanMemory(units="metres"), "`units` must be 'parameter' or 'gradient', got 'metres'."),  # type: ignore[arg-type]
-    (lambda: SelectFirstStep("mean", selector=SAMPLING, memory="mean"), "`memory` must be a Memory, got str."),  # type: ignore[arg-type]
-    (lambda: SelectFirstStep("mean", selector=None, memory=NoMemory()), "`selector` must be a Selector, got NoneType."),  # type: ignore[arg-type]
-    (lambda: RobustStep("mean", generator=3), "`generator` must be a torch.Generator, got int."),  # type: ignore[arg-type]
-    (lambda: NormSampling(fraction=0.1, capped="no"), "`capped` must be True or False, got 'no'."),  # type: ignore[arg-type]
-    (lambda: bgmd()(gaussian(3, 4)), "`lr` must be given, because RobustStep(Sketched("),
-    (lambda: bgmd()(gaussian(3, 4), lr=-1.0), "`lr` must be a finite number of at least 0, got -1.0."),
-    (lambda: bgmd()(gaussian(3, 4), lr=torch.tensor([1.0, -1.0, 1.0, 1.0])), "`lr` must be finite and not negative"),
-    (lambda: bgmd()(gaussian(3, 4), lr=torch.tensor(True)), "`lr` must be a dense floating tensor, got torch.bool."),
-    (lambda: bgmd()(gaussian(3, 4), lr="0.1"), "`lr` must be a finite number of at least 0, got 0.1."),  # type: ignore[arg-type]
-    (lambda: bgmd(units="gradient")(gaussian(3, 4), lr=float("inf")), "`lr` must be a finite number of at least 0, got inf."),
-]  # fmt: skip
+    (lambda: named("bgmd(k=3)"), "`bgmd` must be given fraction, tile, units, rule, got 'k'."),
+    (lambda: named(5), "`preset` must have the form 'name(argument=value)', got 5."),
+    (lambda: named("bgmd(fraction=2)"), "`fraction` must be in (0, 1], got 2."),
+    (lambda: delivers(3), "`rule` must be an Aggregator, got int."),
+    (lambda: delivers("krumm(n_bad=1)"), "`rule` must be one of "),
+    (lambda: delivers("mean", selector=0.1), "`selector` must be a Selector, got float."),
+    (lambda: delivers("mean", units="metres"), UNITS),
+    (lambda: mean_memory(units="metres"), UNITS),
+    (
+        lambda: selects("mean", selector=SAMPLING, memory="mean"),
+        "`memory` must be a Memory, got str.",
+    ),
+    (
+        lambda: selects("mean", selector=None, memory=NoMemory()),
+        "`selector` must be a Selector, got NoneType.",
+    ),
+    (lambda: delivers("mean", generator=3), "`generator` must be a torch.Generator, got int."),
+    (lambda: sampling(fraction=0.1, capped="no"), "`capped` must be True or False, got 'no'."),
+    (lambda: call(ROWS), "`lr` must be given, because RobustStep(Sketched("),
+    (lambda: call(ROWS, lr=-1.0), f"{NUMBER}-1.0."),
+    (lambda: call(ROWS, lr="0.1"), f"{NUMBER}0.1."),
+    (lambda: call(ROWS, lr=NEGATIVE), "`lr` must be finite and not negative"),
+    (
+        lambda: call(ROWS, lr=torch.tensor(True)),
+        "`lr` must be a dense floating tensor, got torch.bool.",
+    ),
+    (lambda: bgmd(units="gradient")(ROWS, lr=float("inf")), f"{NUMBER}inf."),
+]
 
 
 @pytest.mark.parametrize(

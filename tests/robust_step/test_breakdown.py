@@ -14,7 +14,7 @@ from holdfast.selectors import Cyclic, NormSampling, TopNorm, Uniform
 from tests.loops import naming
 from tests.samples import gaussian
 
-N, D = 15, 400
+N, D, N_STEPS = 15, 400, 60
 Attack = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -142,14 +142,14 @@ FORMS: dict[str, Callable[[], Step]] = {
 
 @lru_cache
 def largest_when_clean(form: str) -> Tensor:
-    return largest(FORMS[form](), None, 0, 80)
+    return largest(FORMS[form](), None, 0, N_STEPS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("n_bad", [1, 7])
 def test_bgmd_holds(attack: str, n_bad: int) -> None:
     """One or 7 bad rows of 15, any size: at most 15 times what clean rows leave."""
-    found = largest(FORMS["bgmd"](), ATTACKS[attack], n_bad, 80)
+    found = largest(FORMS["bgmd"](), ATTACKS[attack], n_bad, N_STEPS)
     assert bool((found < 15 * largest_when_clean("bgmd")).all())
 
 
@@ -158,7 +158,7 @@ def test_every_rule_holds_with_every_selector(form: str) -> None:
     """6 bad rows of 15: the rule sees whole rows, so no block and nothing carried weakens it."""
     for attack in ("hidden 1", "hidden 1e30", "hijack 1e30", "cancelling", "feeding"):
         with naming(attack):
-            found = largest(FORMS[form](), ATTACKS[attack], 6, 80)
+            found = largest(FORMS[form](), ATTACKS[attack], 6, N_STEPS)
             assert bool((found < 15 * largest_when_clean(form)).all())
 
 

@@ -92,7 +92,9 @@ def test_a_memory_that_overflows_stops_the_step() -> None:
     step = preset("bgmd-paper(fraction=0.2)")
     rows = gaussian(N, D)
     rows[0] = 3e38
-    message = r"^`SelectFirstStep\(GeometricMedian.*` must carry finite values, got a norm of inf\.$"
+    message = (
+        r"^`SelectFirstStep\(GeometricMedian.*` must carry finite values, got a norm of inf\.$"
+    )
     with pytest.raises(NonFiniteMemoryError, match=message):
         step(rows, lr=1e3)
     assert step.state_dict()["carried"] is None
