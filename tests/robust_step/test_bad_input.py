@@ -63,6 +63,10 @@ BAD_ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: named(5), "`preset` must have the form 'name(argument=value)', got 5."),
     (lambda: named("bgmd(fraction=2)"), "`fraction` must be in (0, 1], got 2."),
     (lambda: delivers(3), "`rule` must be an Aggregator, got int."),
+    (
+        lambda: delivers(GeometricMedian),
+        "`rule` must be an Aggregator, got the class GeometricMedian.",
+    ),
     (lambda: delivers("krumm(n_bad=1)"), "`rule` must be one of "),
     (lambda: delivers("mean", selector=0.1), "`selector` must be a Selector, got float."),
     (lambda: delivers("mean", units="metres"), UNITS),

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.aggregators import Aggregator, StepArguments
-from holdfast.checks import check_instance, failure
+from holdfast.checks import check_instance, failure, kind_of
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows, length
 from holdfast.layout import Layout
@@ -244,5 +244,4 @@ def _as_step(rule: object) -> Step:
     if isinstance(rule, (Aggregator, str)):
         return RobustStep(rule)
     requirement = "be a rule, its name or a step, as in RobustOptimizer(optimizer, 'radius-filter')"
-    got = f"the class {rule.__name__}" if isinstance(rule, type) else type(rule).__name__
-    raise failure("rule", requirement, got)
+    raise failure("rule", requirement, kind_of(rule))
