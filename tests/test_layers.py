@@ -18,7 +18,8 @@ LIBRARY = [
     {"checks"},
     {"_compile", "registry"},
     {"geometry"},
-    {"aggregators", "layout", "memory", "selectors"},
+    {"layout", "selectors"},
+    {"aggregators"},
     {"robust_step", "sources", "threats"},
     {"optim"},
 ]
