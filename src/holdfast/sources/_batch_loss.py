@@ -40,7 +40,7 @@ class Objective:
             raise failure("reduction", "be 'mean' or 'sum'", repr(reduction))
         self.model = model
         self.loss_fn = loss_fn
-        self._is_sum = "sum" in (reduction, own)
+        self.reduction: Reduction = "sum" if "sum" in (reduction, own) else "mean"
 
     def __call__(self, batch: tuple[Any, Any]) -> Tensor:
         """The loss of a batch (inputs, targets)."""
@@ -65,7 +65,7 @@ class Objective:
 
     def factor(self, n_rows: int) -> float:
         """The factor of each of `n_rows` rows that makes their mean the gradient of the batch."""
-        return float(n_rows) if self._is_sum else 1.0
+        return float(n_rows) if self.reduction == "sum" else 1.0
 
 
 def check_losses(losses: Tensor) -> None:
