@@ -112,7 +112,6 @@ class Case:
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     n_words: int | None = None
-    layer_by_layer: bool = True
 
     def make(
         self, n: int = 6, dtype: torch.dtype = torch.float32
@@ -149,7 +148,7 @@ CASES = [
         lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.Flatten(), nn.Linear(48, 3)),
         (2, 3, 3),
     ),
-    Case("tied", Tied, (5,), layer_by_layer=False),
+    Case("tied", Tied, (5,)),
     Case(
         "lenet",
         lambda: nn.Sequential(*(layer for layer in lenet() if not isinstance(layer, nn.Dropout))),

@@ -15,22 +15,39 @@ from holdfast.sources._batch_loss import (
     check_losses,
     count_uses,
     detached,
+    first_line,
     map_tensors,
     tensors_of,
 )
+from holdfast.sources._buffers import without_side_effects
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._module_calls import (
-    NOT_FIRST,
+    NO_DIMENSION,
     Call,
-    adopters,
-    calls_with_one_more,
-    check_lengths,
-    check_owners,
+    ShapesOfCalls,
+    check_uses,
+    owners,
     recorded_calls,
     refused,
+    repeated,
+    shapes_with_one_more,
 )
-from holdfast.sources._source import Source, check_same_parameters, write_row
-from holdfast.sources.layers import LayerGradients, Recomputed, gradients_of, is_known
+from holdfast.sources._random_state import random_state, set_random_state
+from holdfast.sources._source import (
+    Source,
+    TermsFunction,
+    check_same_parameters,
+    write_row,
+)
+from holdfast.sources.layers import (
+    LayerGradients,
+    Recomputed,
+    Shared,
+    gradients_of,
+    is_known,
+    keeps_samples_apart,
+    weighted,
+)
 
 
 @final
@@ -70,97 +87,162 @@ class LayerGrams(Source):
         torch.Size([9])
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
-        super().__init__(model, loss_fn)
-        self._seen: set[tuple[Any, ...]] = set()
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, *, terms: TermsFunction | None = None
+    ) -> None:
+        super().__init__(model, loss_fn, terms=terms)
+        self._seen: dict[Any, ShapesOfCalls] = {}  # by the shapes of the batch and the modes
 
     def __call__(self, inputs: Any, targets: Any = None) -> LayerRows:
         check_independent_samples(self.model)
         check_same_parameters(self.model, self.layout)
         batch = detached((inputs, targets))
         n = batch_size(batch)
+        counts = self._count_terms(batch, n)
         shapes = tuple(tensor.shape for tensor in tensors_of(batch))
-        modes = tuple(module.training for module in self.model.modules())
-        is_new = (shapes, modes) not in self._seen
-        with_one_more = calls_with_one_more(self._objective, batch, n) if is_new else None
-        with torch.enable_grad(), recorded_calls(self.model) as calls:
-            loss = self._objective(batch)
-            total = self._total(loss, n)
+        key = shapes, tuple(module.training for module in self.model.modules())
+        is_new = key not in self._seen
+        one_more = shapes_with_one_more(self._objective, batch, n) if is_new else self._seen[key]
+        device = self.layout.parameters[0].device
+        state = random_state(device) if is_new else None
+        with torch.enable_grad(), recorded_calls(self.model, n, one_more) as calls:
+            try:
+                losses, loss = self._loss(batch, n, counts)
+            except RuntimeError as error:
+                raise _blamed(error, calls) from error
         for call in calls:
             call.check_unchanged()
-        n_uses = count_uses(total)
-        check_owners(self.model, calls, n_uses)
-        if with_one_more is not None:
-            check_lengths(calls, with_one_more, n)
+        n_uses = count_uses(loss)
+        check_uses(calls, n_uses)
         # The ordinary gradient first: it retains the graph, which the pass to the layers frees.
-        ordinary = self._ordinary(total) if is_new else None
-        rows = LayerRows(self._layers(total, calls, n), n, self.layout, batch)
+        ordinary = None if state is None else self._ordinary(batch, loss, calls, counts, state)
+        weights = torch.full((n,), 1 / n, dtype=torch.float64)
+        if counts is not None:
+            weights = counts / counts.sum()
+        rows = LayerRows(self._layers(loss, calls, weights), n, self.layout, batch)
         _check_reached(self.layout, n_uses, rows)
-        if ordinary is not None and _check_sum(rows, ordinary, self.layout):
-            self._seen.add((shapes, modes))
-        self.losses = loss.detach().reshape(-1)
+        if ordinary is not None and _check_sum(rows, weights, ordinary, self.layout):
+            self._seen[key] = one_more
+        self._finish(losses, n, n, counts)
         return rows
 
-    def _total(self, loss: Tensor, n: int) -> Tensor:
-        """The scalar whose gradient with respect to the values of sample i gives row i."""
-        check_differentiable(loss)
+    def _loss(self, batch: Any, n: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What the loss function returns, and the loss of the whole batch."""
+        loss = self._objective(batch)
         if loss.numel() == 1:
-            return loss.reshape(()) * n
-        if loss.shape != (n,):
+            total = loss.reshape(())
+        elif loss.shape != (n,):
             requirement = f"return a scalar or the losses of the samples [{n}]"
             raise failure("loss_fn", requirement, f"shape {tuple(loss.shape)}")
-        check_losses(loss.detach())
-        return loss.sum()
+        elif counts is None:
+            check_losses(loss.detach())
+            total = loss.mean()
+        else:
+            used = (counts > 0).to(loss.device)
+            check_losses(loss.detach()[used])
+            total = loss[used] @ (counts / counts.sum()).to(loss)[used]
+        check_differentiable(total)
+        return loss.detach().reshape(-1), total
 
-    def _ordinary(self, total: Tensor) -> Tensor:
-        """[d] the gradient of the total by autograd."""
+    def _ordinary(
+        self,
+        batch: Any,
+        loss: Tensor,
+        calls: Sequence[Call],
+        counts: Tensor | None,
+        state: Tensor,
+    ) -> Tensor:
+        """[d] the gradient of the loss by autograd."""
         parameters = self.layout.parameters
-        out = torch.empty(self.layout.d, dtype=parameters[0].dtype, device=total.device)
-        with torch.autocast(total.device.type, enabled=False):
-            gradients = torch.autograd.grad(total, parameters, retain_graph=True, allow_unused=True)
+        out = torch.empty(self.layout.d, dtype=parameters[0].dtype, device=loss.device)
+        n = len(counts) if counts is not None else batch_size(batch)
+        with without_side_effects(self.model):
+            if any(call.is_repeated for call in calls):
+                # Outputs were repeated for each sample: did the model use them as it would
+                # otherwise? An ordinary pass with the same random numbers shows it.
+                set_random_state(parameters[0].device, state)
+                loss = self._loss(batch, n, counts)[1]
+            with torch.autocast(loss.device.type, enabled=False):
+                gradients = torch.autograd.grad(
+                    loss, parameters, retain_graph=True, allow_unused=True
+                )
         write_row(self.layout, gradients, out)
         return out
 
-    def _layers(self, total: Tensor, calls: Sequence[Call], n: int) -> list[LayerGradients]:
+    def _layers(self, loss: Tensor, calls: Sequence[Call], weights: Tensor) -> list[LayerGradients]:
+        """The rows: gradients of the loss through each sample, divided by the sample's weight."""
         edges = [edge for call in calls for edge in call.edges if edge is not None]
-        with torch.autocast(total.device.type, enabled=False):
-            found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
-        adopted = adopters(self.model, calls)
+        with torch.autocast(loss.device.type, enabled=False):
+            found = iter(torch.autograd.grad(loss, edges, allow_unused=True) if edges else ())
+        owned = owners(calls)
         dtype = self.layout.parameters[0].dtype
-        layers: list[LayerGradients] = []
+        factors = weights.where(weights > 0, torch.inf).reciprocal()
+        uses: dict[tuple[int, ...], list[LayerGradients]] = {}
         for call in calls:
             gradients = [None if edge is None else next(found) for edge in call.edges]
-            reached = {i: g.to(dtype) for i, g in enumerate(gradients) if g is not None}
-            if reached:
-                layers += _layers_of_call(call, reached, n, adopted)
-        return layers
+            reached: dict[int, Tensor] = {}
+            for i, gradient in enumerate(gradients):
+                if gradient is not None:
+                    dimension = 0 if call.is_repeated else call.dimensions[2][i]
+                    if dimension is None:
+                        raise refused(call.name, call.module, NO_DIMENSION)
+                    reached[i] = weighted(gradient.to(dtype).movedim(dimension, 0), factors)
+            for layer in _layers_of_call(call, reached, len(weights), owned) if reached else ():
+                uses.setdefault(tuple(map(id, layer.parameters)), []).append(layer)
+        return [each[0] if len(each) == 1 else Shared(tuple(each)) for each in uses.values()]
+
+
+def _blamed(error: RuntimeError, calls: Sequence[Call]) -> Exception:
+    """The error, or if outputs were repeated for each sample, the refusal of the last of those."""
+    repeated_calls = [call for call in calls if call.is_repeated]
+    if not repeated_calls:
+        return error
+    call, why = repeated_calls[-1], "returns a tensor for all samples that one each cannot replace"
+    return refused(call.name, call.module, f"{why} ({first_line(error)})")
 
 
 def _layers_of_call(
-    call: Call, gradients: dict[int, Tensor], n: int, adopted: dict[int, nn.Module]
+    call: Call, gradients: dict[int, Tensor], n: int, owned: dict[int, nn.Module]
 ) -> list[LayerGradients]:
-    """Gradients of the parameters that a call owns, from those of its outputs, by their places."""
+    """Gradients of the parameters that a call owns, from those [n, ...] of its outputs."""
     module = call.module
-    if any(len(tensor) != n for tensor in (*tensors_of(call.arguments), *gradients.values())):
-        raise refused(call.name, module, NOT_FIRST)
     dtype = gradients[min(gradients)].dtype
     arguments = map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, call.arguments)
     if is_known(module):
-        return gradients_of(module, next(tensors_of(arguments)), gradients[0])
+        inputs, dimension = next(tensors_of(arguments)), call.dimensions[0][0]
+        if dimension is None:
+            return gradients_of(module, repeated(inputs, n), gradients[0])
+        if not keeps_samples_apart(module, inputs.ndim, dimension):
+            raise refused(call.name, module, NO_DIMENSION)
+        return gradients_of(module, inputs.movedim(dimension, 0), gradients[0])
     if getattr(module, "scale_grad_by_freq", False):
         raise refused(call.name, module, "scales gradients by frequencies over the batch")
     if call.is_random:
         raise refused(call.name, module, "draws random numbers, which a rerun would not repeat")
-    own = {id(parameter) for parameter in module._parameters.values()}
-    own |= {parameter for parameter, adopter in adopted.items() if adopter is module}
+    if not call.is_repeated and all(d is None for d in call.dimensions[0]):
+        raise refused(call.name, module, NO_DIMENSION)
     named = {
         name: parameter
         for name, parameter in module.named_parameters()
-        if parameter.requires_grad and parameter.numel() and id(parameter) in own
+        if parameter.requires_grad and parameter.numel() and owned.get(id(parameter)) is module
     }
-    names, parameters = tuple(named), tuple(named.values())
-    outputs, arrived = tuple(gradients), tuple(gradients.values())
-    return [Recomputed(module, names, parameters, arguments, arrived, outputs, dtype)]
+    if not named:
+        return []
+    given, noise, outputs = call.dimensions
+    return [
+        Recomputed(
+            module,
+            tuple(named),
+            tuple(named.values()),
+            arguments,
+            call.noise,
+            (*given, *noise),
+            tuple(gradients.values()),
+            tuple(gradients),
+            tuple(outputs[place] for place in gradients),
+            dtype,
+        )
+    ]
 
 
 def _check_reached(layout: Layout, n_uses: Counter[int], rows: LayerRows) -> None:
@@ -171,14 +253,15 @@ def _check_reached(layout: Layout, n_uses: Counter[int], rows: LayerRows) -> Non
             raise failure("model", requirement, f"{name!r}, used elsewhere")
 
 
-def _check_sum(rows: LayerRows, ordinary: Tensor, layout: Layout) -> bool:
+def _check_sum(rows: LayerRows, weights: Tensor, ordinary: Tensor, layout: Layout) -> bool:
     """Check that rows and inner products add up to the ordinary gradient.
 
     Returns False if a sample is not finite, so that the sums cannot be compared.
     """
-    n, found = rows.n, rows.combine(torch.ones(rows.n))
+    n, found = rows.n, rows.combine(weights)
     products = rows.products(ordinary[None])
-    scale = float(products.diagonal()[:n].clamp(min=0).sqrt().sum())
+    weights = weights.to(products)
+    scale = float(weights @ products.diagonal()[:n].clamp(min=0).sqrt())
     if not scale < float("inf") or not bool(torch.isfinite(ordinary).all()):
         return False
     is_coarse = torch.is_autocast_enabled(found.device.type) or found.dtype.itemsize < 4
@@ -188,8 +271,9 @@ def _check_sum(rows: LayerRows, ordinary: Tensor, layout: Layout) -> bool:
     if errors[worst] > tolerance * scale:
         requirement = "have per-sample gradients that add up to its gradient (or use PerSample)"
         raise failure("model", requirement, f"{layout.names[worst]!r}, where they do not")
-    # <g_i, sum of all g_j> two ways: catches inner products that are wrong while the sum is right.
-    if float((products[:n, :n].sum(1) - products[:n, n]).abs().max()) > tolerance * scale**2:
+    # <g_i, mean of all g_j> two ways: catches inner products that are wrong while the sum is right.
+    along = weights * (products[:n, :n] @ weights - products[:n, n])
+    if float(along.abs().sum()) > tolerance * scale**2:
         requirement = "have layers that compute each sample independently of the others"
         raise failure("model", requirement, "one that does not")
     return True

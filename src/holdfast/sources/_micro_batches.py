@@ -1,4 +1,3 @@
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, final
@@ -136,9 +135,7 @@ class MicroBatches(DenseSource):
         if self.vectorized or key in self._seen:
             return self._all_at_once(batch, rows, chunk=self.n_rows)
         state, found = random_state(rows.device), None
-        with suppress(Exception), warnings.catch_warnings():
-            # Raised where vmap falls back to a loop over the slices.
-            warnings.filterwarnings("error", "There is a performance drop")
+        with suppress(Exception):
             found = self._all_at_once(batch, rows, chunk=self.n_rows)
         if found is None or holds_vmap_tensors(self.model):
             set_random_state(rows.device, state)

@@ -82,7 +82,7 @@ class PerSample(DenseSource):
         self._check_reduction(batch, n)
         self._rows = row_buffer(self._rows, n, self.layout)
         ones = map_tensors(lambda tensor: tensor.unsqueeze(1), batch)
-        chunk = min(n, max(1, self.budget // self._bytes_per_sample(ones)))
+        chunk = min(n, max(1, self.budget // self._bytes_per_sample(batch)))
         losses, medians = self._all_at_once(ones, self._rows, chunk=chunk)
         self._check_losses(losses, counts)
         for buffer, median in medians:
@@ -92,11 +92,10 @@ class PerSample(DenseSource):
 
     def _bytes_per_sample(self, batch: Any) -> int:
         """The gradient of a sample twice, and the tensors that its forward pass saves."""
-        one = map_tensors(lambda tensor: tensor[0], batch)
-        key = tuple(tensor.shape for tensor in tensors_of(one))
+        key = tuple(tensor.shape[1:] for tensor in tensors_of(batch))
         if key not in self._known_bytes:
             with without_side_effects(self.model):
-                activations = saved_bytes(self._objective, one)
+                activations = saved_bytes(self._objective, batch)
             gradient = self.layout.d * self.layout.parameters[0].element_size()
             self._known_bytes[key] = 2 * gradient + activations
         return self._known_bytes[key]

@@ -26,7 +26,7 @@ def evaluated(model: nn.Module) -> Iterator[None]:
 
 
 def saved_bytes(objective: Objective, batch: Any) -> int:
-    """The size of the tensors that the forward pass of a batch saves, without the parameters.
+    """The size of the tensors that the forward pass of one sample saves, without the parameters.
 
     Checks that the loss can be differentiated, which `torch.func` does not: it returns zeros.
     """
@@ -38,7 +38,7 @@ def saved_bytes(objective: Objective, batch: Any) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        check_differentiable(objective.total(batch))
+        check_differentiable(objective.total(_copies(batch, 1)))
     own = {parameter.untyped_storage().data_ptr() for parameter in objective.model.parameters()}
     return sum(size for pointer, size in saved.items() if pointer not in own)
 
@@ -50,7 +50,7 @@ def check_reduction(objective: Objective, batch: Any) -> bool:
     """
     try:
         with evaluated(objective.model), torch.no_grad():
-            losses = [_loss_of_copies(objective, batch, n_copies) for n_copies in (1, 2, 3)]
+            losses = [float(objective.total(_copies(batch, n))) for n in (1, 2, 3)]
     except Exception:  # a model that does not run in this mode or on one sample is not refused
         return True
     if not 0 < abs(losses[0]) < float("inf"):
@@ -63,8 +63,9 @@ def check_reduction(objective: Objective, batch: Any) -> bool:
     return True
 
 
-def _loss_of_copies(objective: Objective, batch: Any, n_copies: int) -> float:
-    return float(objective.total(picked(batch, torch.zeros(n_copies, dtype=torch.int64))))
+def _copies(batch: Any, n: int) -> Any:
+    """The first sample n times, in memory of its own."""
+    return picked(batch, torch.zeros(n, dtype=torch.int64))
 
 
 def _reduction_of(losses: list[float]) -> Reduction | None:

@@ -32,6 +32,15 @@ def is_known(module: nn.Module) -> bool:
     return issubclass(original, KNOWN) and type(module).forward is original.forward
 
 
+def keeps_samples_apart(module: nn.Module, ndim: int, dimension: int) -> bool:
+    """Whether a known layer takes inputs of `ndim` dimensions with samples along this one."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return dimension < ndim - len(module.normalized_shape)
+    if isinstance(module, nn.Linear):
+        return dimension < ndim - 1
+    return isinstance(module, nn.Embedding) or dimension == 0
+
+
 def gradients_of(module: nn.Module, inputs: Tensor, gradients: Tensor) -> list[LayerGradients]:
     """Gradients of a known layer's parameters, from its inputs and output gradients [n, ...]."""
     found: list[LayerGradients] = []

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -23,9 +23,11 @@ class LayerGradients(ABC):
 
     Attributes:
         parameters: the parameters, in the order of all lists of this class.
+        is_divisible: whether `matrix` can form a part of the gradients at less cost than all.
     """
 
     parameters: tuple[Tensor, ...]
+    is_divisible: ClassVar[bool] = False
 
     @abstractmethod
     def products(self) -> Tensor:
@@ -51,6 +53,10 @@ class LayerGradients(ABC):
         """
 
     @abstractmethod
+    def matrix(self, at: slice) -> Tensor:
+        """[n, c] the samples' gradients, of the rows `at` of the parameter if it is divisible."""
+
+    @abstractmethod
     def keep(self, indices: Tensor) -> "LayerGradients":
         """Only the samples at `indices`."""
 
@@ -70,6 +76,7 @@ class Explicit(LayerGradients):
 
     parameters: tuple[Tensor]
     rows: Tensor
+    is_divisible: ClassVar[bool] = True
 
     def products(self) -> Tensor:
         flat = self.rows.reshape(len(self.rows), -1)
@@ -87,6 +94,9 @@ class Explicit(LayerGradients):
 
     def magnitudes(self) -> Tensor:
         return largest(self.rows)
+
+    def matrix(self, at: slice) -> Tensor:
+        return self.rows[:, at].flatten(1)
 
     def keep(self, indices: Tensor) -> "Explicit":
         return replace(self, rows=self.rows[indices])
