@@ -19,6 +19,7 @@ from transformers import (
 
 from holdfast import Layout
 from holdfast.sources import LayerGrams, MicroBatches, PerSample
+from holdfast.sources.layers import Recomputed
 from tests.sources.cases import matrix
 
 N_WORDS, WIDTH, LENGTH = 19, 8, 5
@@ -290,6 +291,14 @@ def test_models_of_the_transformers_library(name: str) -> None:
             torch.testing.assert_close(matrix(rows), expected, rtol=1e-4, atol=1e-6)
             products = rows.products(torch.empty(0, rows.d)).float()
             torch.testing.assert_close(products, expected @ expected.T, rtol=1e-3, atol=1e-5)
+
+
+def test_only_the_norms_of_llama_are_run_again() -> None:
+    words = torch.randint(0, N_WORDS, (4, 6))
+    for build in PRETRAINED.values():
+        rows = LayerGrams(build(0.3), losses_of)({"input_ids": words}, words)
+        again = [layer for layer in rows._layers if isinstance(layer, Recomputed)]
+        assert all(type(layer.module).__name__ == "LlamaRMSNorm" for layer in again)
 
 
 def padded_batch() -> tuple[dict[str, Tensor], Tensor]:

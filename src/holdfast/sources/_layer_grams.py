@@ -62,13 +62,18 @@ class LayerGrams(Source):
     gradients, and one small piece of one layer at a time.
 
     Linear, Conv1d to Conv3d, Embedding and the normalization layers have short forms; any other
-    module is run again under `torch.func`. Refused by name: layers that mix samples (BatchNorm in
-    training mode), modules called twice, parameters that two modules share or that are used outside
-    their module, random modules without a short form, and modules whose tensors do not have the
-    samples along the first dimension. At the first batch of every shape, the sum of the rows is
-    compared with the ordinary gradient, and a second forward pass with one more sample shows which
-    tensors hold samples. A loss that compares samples with each other (contrastive losses) has no
-    per-sample gradients; this is not detected.
+    module is run again under `torch.func`, with the same dropout noise. Samples may be along any
+    one dimension of a layer's tensors (sequences first). Layers may be called several times and
+    share parameters (tied embeddings), at the cost of the samples' gradients of these parameters,
+    a few rows at a time. What does not depend on the samples (embeddings of positions) is repeated
+    for each sample.
+
+    Refused by name: layers that mix samples (BatchNorm in training mode), parameters that are used
+    outside their module, random numbers other than dropout in modules without a short form, and
+    tensors in which samples and positions share a dimension. At the first batch of every shape, the
+    sum of the rows is compared with the ordinary gradient, and a second forward pass with one more
+    sample shows which dimensions hold samples. A loss that compares samples with each other
+    (contrastive losses) has no per-sample gradients; this is not detected.
 
     Use the rows before the batch or the parameters change: they are computed from these.
 
@@ -77,6 +82,10 @@ class LayerGrams(Source):
         loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar, which must be a sum
             or mean over samples, or the losses [n] of the samples (reduction="none"), whose mean
             is then the loss.
+        terms: a function of inputs and targets that returns the numbers of terms [n] which the
+            loss averages in the samples, such as tokens without padding. Row i is then the gradient
+            of the mean over the terms of sample i, and `row_weights` are set; without it, samples
+            with more terms have longer rows, and the rows count equally.
 
     Example:
         >>> from holdfast.aggregators import GeometricMedian

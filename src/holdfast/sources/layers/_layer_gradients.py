@@ -107,7 +107,11 @@ class Explicit(LayerGradients):
 
 def largest(tensor: Tensor) -> Tensor:
     """[n] the largest magnitude in each part of `tensor` [n, ...], in float64; NaN stays NaN."""
-    return tensor.detach().reshape(len(tensor), -1).abs().amax(1).double()
+    # A norm over several dimensions: a reshape would copy tensors in channels_last format.
+    parts = tensor.detach() if tensor.ndim > 1 else tensor.detach()[:, None]
+    dimensions = tuple(range(1, parts.ndim))
+    norms: Tensor = torch.linalg.vector_norm(parts, ord=torch.inf, dim=dimensions)
+    return norms.double()
 
 
 def weighted(tensor: Tensor, weights: Tensor) -> Tensor:
