@@ -227,6 +227,24 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
         (6, 5),
         "Embedding 'position', which returns a tensor for all samples that one each cannot replace",
     ),
+    "an output of which all samples use one copy": (
+        lambda: Custom(
+            lambda self, x: self.out(x + self.position(torch.zeros(1, 4, dtype=torch.long))[0, 1]),
+            position=nn.Embedding(4, 5),
+            out=out(),
+        ),
+        (6, 5),
+        "Embedding 'position', which returns a tensor for all samples that one each cannot replace",
+    ),
+    "one copy of an output, after the last layer": (
+        lambda: Custom(
+            lambda self, x: self.out(x) + self.scores(torch.zeros(1, 4, dtype=torch.long))[0, 1],
+            scores=nn.Embedding(4, 3),
+            out=out(),
+        ),
+        (6, 5),
+        "Embedding 'scores', which returns a tensor for all samples that one each cannot replace",
+    ),
     "an output that mixes samples": (
         lambda: Custom(lambda self, x: self.out(x + self.mean(x)), mean=BatchMean(), out=out()),
         (6, 5),

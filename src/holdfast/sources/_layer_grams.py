@@ -1,4 +1,3 @@
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -6,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.checks import failure
-from holdfast.layout import Layout
 from holdfast.sources._batch_loss import (
     LossFunction,
     batch_size,
@@ -15,22 +13,27 @@ from holdfast.sources._batch_loss import (
     check_losses,
     count_uses,
     detached,
-    first_line,
     map_tensors,
     tensors_of,
 )
 from holdfast.sources._buffers import without_side_effects
+from holdfast.sources._layer_checks import (
+    blamed,
+    check_copies,
+    check_reached,
+    check_sum,
+    check_uses,
+    shapes_with_one_more,
+)
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._module_calls import (
     NO_DIMENSION,
     Call,
     ShapesOfCalls,
-    check_uses,
     owners,
     recorded_calls,
     refused,
     repeated,
-    shapes_with_one_more,
 )
 from holdfast.sources._random_state import random_state, set_random_state
 from holdfast.sources._source import (
@@ -114,23 +117,30 @@ class LayerGrams(Source):
         one_more = shapes_with_one_more(self._objective, batch, n) if is_new else self._seen[key]
         device = self.layout.parameters[0].device
         state = random_state(device) if is_new else None
-        with torch.enable_grad(), recorded_calls(self.model, n, one_more) as calls:
+        with torch.enable_grad(), recorded_calls(self.model, n, one_more) as recorded:
             try:
                 losses, loss = self._loss(batch, n, counts)
             except RuntimeError as error:
-                raise _blamed(error, calls) from error
+                raise blamed(error, recorded.calls) from error
+        calls = recorded.calls
         for call in calls:
             call.check_unchanged()
         n_uses = count_uses(loss)
         check_uses(calls, n_uses)
+        if state is not None and any(call.is_repeated for call in calls):
+            with without_side_effects(self.model), torch.no_grad():
+                set_random_state(device, state)
+                with recorded_calls(self.model, n, one_more, nudged=True) as nudged:
+                    self._objective(batch)
+            check_copies(recorded, nudged, n)
         # The ordinary gradient first: it retains the graph, which the pass to the layers frees.
         ordinary = None if state is None else self._ordinary(batch, loss, calls, counts, state)
         weights = torch.full((n,), 1 / n, dtype=torch.float64)
         if counts is not None:
             weights = counts / counts.sum()
         rows = LayerRows(self._layers(loss, calls, weights), n, self.layout, batch)
-        _check_reached(self.layout, n_uses, rows)
-        if ordinary is not None and _check_sum(rows, weights, ordinary, self.layout):
+        check_reached(self.layout, n_uses, rows)
+        if ordinary is not None and check_sum(rows, weights, ordinary, self.layout):
             self._seen[key] = one_more
         self._finish(losses, n, n, counts)
         return rows
@@ -164,17 +174,15 @@ class LayerGrams(Source):
         """[d] the gradient of the loss by autograd."""
         parameters = self.layout.parameters
         out = torch.empty(self.layout.d, dtype=parameters[0].dtype, device=loss.device)
-        n = len(counts) if counts is not None else batch_size(batch)
-        with without_side_effects(self.model):
-            if any(call.is_repeated for call in calls):
-                # Outputs were repeated for each sample: did the model use them as it would
-                # otherwise? An ordinary pass with the same random numbers shows it.
+        n = batch_size(batch)
+        if any(call.is_repeated for call in calls):
+            # Outputs were repeated for each sample: does the model use them as it would otherwise?
+            # An ordinary pass with the same random numbers shows it.
+            with without_side_effects(self.model):
                 set_random_state(parameters[0].device, state)
                 loss = self._loss(batch, n, counts)[1]
-            with torch.autocast(loss.device.type, enabled=False):
-                gradients = torch.autograd.grad(
-                    loss, parameters, retain_graph=True, allow_unused=True
-                )
+        with torch.autocast(loss.device.type, enabled=False):
+            gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
         write_row(self.layout, gradients, out)
         return out
 
@@ -199,15 +207,6 @@ class LayerGrams(Source):
             for layer in _layers_of_call(call, reached, len(weights), owned) if reached else ():
                 uses.setdefault(tuple(map(id, layer.parameters)), []).append(layer)
         return [each[0] if len(each) == 1 else Shared(tuple(each)) for each in uses.values()]
-
-
-def _blamed(error: RuntimeError, calls: Sequence[Call]) -> Exception:
-    """The error, or if outputs were repeated for each sample, the refusal of the last of those."""
-    repeated_calls = [call for call in calls if call.is_repeated]
-    if not repeated_calls:
-        return error
-    call, why = repeated_calls[-1], "returns a tensor for all samples that one each cannot replace"
-    return refused(call.name, call.module, f"{why} ({first_line(error)})")
 
 
 def _layers_of_call(
@@ -252,37 +251,3 @@ def _layers_of_call(
             dtype,
         )
     ]
-
-
-def _check_reached(layout: Layout, n_uses: Counter[int], rows: LayerRows) -> None:
-    """Check that the rows hold gradients of every parameter that the loss depends on."""
-    for name, parameter in zip(layout.names, layout.parameters, strict=True):
-        if n_uses[id(parameter)] and parameter.numel() and not rows.reaches(parameter):
-            requirement = "use parameters in modules that take and return tensors with samples"
-            raise failure("model", requirement, f"{name!r}, used elsewhere")
-
-
-def _check_sum(rows: LayerRows, weights: Tensor, ordinary: Tensor, layout: Layout) -> bool:
-    """Check that rows and inner products add up to the ordinary gradient.
-
-    Returns False if a sample is not finite, so that the sums cannot be compared.
-    """
-    n, found = rows.n, rows.combine(weights)
-    products = rows.products(ordinary[None])
-    weights = weights.to(products)
-    scale = float(weights @ products.diagonal()[:n].clamp(min=0).sqrt())
-    if not scale < float("inf") or not bool(torch.isfinite(ordinary).all()):
-        return False
-    is_coarse = torch.is_autocast_enabled(found.device.type) or found.dtype.itemsize < 4
-    tolerance = 0.05 if is_coarse else 1e-3
-    errors = [float(torch.linalg.vector_norm(piece)) for piece in layout.split(found - ordinary)]
-    worst = max(range(len(errors)), key=lambda i: errors[i])
-    if errors[worst] > tolerance * scale:
-        requirement = "have per-sample gradients that add up to its gradient (or use PerSample)"
-        raise failure("model", requirement, f"{layout.names[worst]!r}, where they do not")
-    # <g_i, mean of all g_j> two ways: catches inner products that are wrong while the sum is right.
-    along = weights * (products[:n, :n] @ weights - products[:n, n])
-    if float(along.abs().sum()) > tolerance * scale**2:
-        requirement = "have layers that compute each sample independently of the others"
-        raise failure("model", requirement, "one that does not")
-    return True

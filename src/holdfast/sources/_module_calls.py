@@ -12,22 +12,18 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from holdfast.checks import failure
 from holdfast.sources._batch_loss import (
-    Objective,
     detached,
-    first_line,
     map_tensors,
-    picked,
     tensors_of,
     versions_of,
 )
-from holdfast.sources._buffers import without_side_effects
 from holdfast.sources.layers import Dimensions, RecordedNoise, is_known
 
 NO_DIMENSION = "has no dimension of its own for the samples in one of its tensors"
-Shapes = list[tuple[torch.Size, ...]]  # of arguments, noise and outputs
-ShapesOfCalls = dict[
-    tuple[str, int], Sequence[tuple[torch.Size | None, ...]]
-]  # by the name of the module and the number of calls
+# The shapes of arguments, noise and outputs of a call.
+Shapes = Sequence[tuple[torch.Size | None, ...]]
+# By the name of the module and the number of its calls before.
+ShapesOfCalls = dict[tuple[str, int], Shapes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +59,12 @@ def refused(name: str, module: nn.Module, why: str) -> ValueError:
 
 @contextmanager
 def recorded_calls(
-    model: nn.Module, n: int, with_one_more: ShapesOfCalls | None = None
-) -> Iterator[list[Call]]:
+    model: nn.Module,
+    n: int,
+    with_one_more: ShapesOfCalls | None = None,
+    *,
+    nudged: bool = False,
+) -> Iterator["RecordedPass"]:
     """Records every call, within the context, of a module that owns trainable parameters.
 
     Args:
@@ -72,22 +72,27 @@ def recorded_calls(
         n: the number of samples.
         with_one_more: the shapes in a pass with one more sample, which show the dimensions of the
             samples. Without it these are not looked for.
+        nudged: change what is repeated for each sample, in the copy of the first sample.
     """
-    recorder = _Recorder(model, n, with_one_more)
+    recorded = RecordedPass(model, n, with_one_more, nudged)
     try:
-        # No module draws noise of its own in most models.
-        with recorder.noise if recorder.unknown else nullcontext():
-            yield recorder.calls
+        # In most models no module draws noise that must be repeated.
+        with recorded.noise if recorded.unknown else nullcontext():
+            yield recorded
     finally:
-        for handle in recorder.handles:
+        for handle in recorded.handles:
             handle.remove()
 
 
-class _Recorder:
-    """The hooks of `recorded_calls`."""
+class RecordedPass:
+    """The calls of one forward pass, in their order, and the output of the model."""
 
-    def __init__(self, model: nn.Module, n: int, with_one_more: ShapesOfCalls | None) -> None:
+    def __init__(
+        self, model: nn.Module, n: int, with_one_more: ShapesOfCalls | None, nudged: bool
+    ) -> None:
         self.calls: list[Call] = []
+        self.output: Any = None
+        self._nudged = nudged
         self._n = n
         self._with_one_more = with_one_more
         self._n_calls: Counter[str] = Counter()
@@ -100,8 +105,12 @@ class _Recorder:
         # Before the hooks are set: a module with hooks is not known.
         self.unknown = {module for module in self._names if not is_known(module)}
         self.handles = [m.register_forward_pre_hook(self._enter) for m in self.unknown]
+        self.handles.append(model.register_forward_hook(self._finish))
         leave = self._leave
         self.handles += [m.register_forward_hook(leave, with_kwargs=True) for m in self._names]
+
+    def _finish(self, _: nn.Module, __: Any, output: Any) -> None:
+        self.output = output
 
     def _enter(self, *_: Any) -> None:
         self.noise.begin()
@@ -115,12 +124,16 @@ class _Recorder:
         tensors = (tensors_of(given), noise, tensors_of(output))
         shapes = [tuple(tensor.shape for tensor in each) for each in tensors]
         dimensions = self._dimensions(name, module, shapes)
-        if self._with_one_more is not None:
+        if dimensions:
             pairs = zip(noise, dimensions[1], strict=True)
             noise = [f if d is None else f.unflatten(d, (self._n, -1)) for f, d in pairs]
-            output = _prepared(output, self._n if _is_shared(dimensions) else None)
-        else:
-            output = _prepared(output, None)
+        # Mappings are left as they are, because map_tensors would turn subclasses into plain dicts.
+        if isinstance(output, (Tensor, tuple, list)):
+            output = map_tensors(without_view, output)
+            if dimensions and _is_shared(dimensions):
+                output = map_tensors(self._repeated, output)
+        elif dimensions and _is_shared(dimensions):
+            raise refused(name, module, NO_DIMENSION)
         # Edges, not tensors: an edge stays valid if a later operation overwrites the output.
         found = tensors_of(output)
         edges = tuple(get_gradient_edge(t) if t.requires_grad else None for t in found)
@@ -139,14 +152,24 @@ class _Recorder:
         )
         return output
 
-    def _dimensions(self, name: str, module: nn.Module, shapes: Shapes) -> list[Dimensions]:
+    def _repeated(self, tensor: Tensor) -> Tensor:
+        copies = repeated(tensor, self._n).clone()
+        if self._nudged:
+            copies[0] += 1
+        return copies
+
+    def _dimensions(
+        self, name: str, module: nn.Module, shapes: Sequence[tuple[torch.Size, ...]]
+    ) -> list[Dimensions]:
         """The dimensions of the samples in arguments, noise and outputs."""
         if self._with_one_more is None:
             return []
         key = name, self._n_calls[name]
         self._n_calls[name] += 1
         # A model that chooses its modules at random may have left this one out.
-        later = self._with_one_more.get(key, [(None,) * len(each) for each in shapes])
+        later = self._with_one_more.get(key, ())
+        if [len(each) for each in later] != [len(each) for each in shapes]:
+            later = [(None,) * len(each) for each in shapes]
         found = [
             tuple(_dimension(*pair, self._n) for pair in zip(*both, strict=True))
             for both in zip(shapes, later, strict=True)
@@ -180,61 +203,15 @@ def _dimension(shape: torch.Size, later: torch.Size | None, n: int) -> int | Non
     return changed[0] if grows else -1
 
 
-def _prepared(output: Any, n: int | None) -> Any:
-    """The output without views, and if n is given with every tensor repeated for n samples."""
-    # An in-place operation on a view would rewrite the history of its base; a copy has its own.
-    needs_copy = any(n is not None or tensor._is_view() for tensor in tensors_of(output))
-    # Mappings are left as they are, because map_tensors would turn subclasses into plain dicts.
-    if not needs_copy or not isinstance(output, (Tensor, tuple, list)):
-        return output
-
-    def copied(tensor: Tensor) -> Tensor:
-        if n is not None:
-            return repeated(tensor, n).clone()
-        return tensor.clone() if tensor._is_view() else tensor
-
-    return map_tensors(copied, output)
+def without_view(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of a view: an in-place operation on it rewrites its base's history."""
+    return tensor.clone() if tensor._is_view() else tensor
 
 
 def repeated(tensor: Tensor, n: int) -> Tensor:
     """[n, ...] a tensor that is the same for all samples; a first dimension of one is replaced."""
     one = tensor if tensor.shape[0] == 1 else tensor.unsqueeze(0)
     return one.expand(n, *one.shape[1:])
-
-
-def shapes_with_one_more(objective: Objective, batch: Any, n: int) -> ShapesOfCalls:
-    """Shapes in a pass without side effects over the n samples and a copy of the first."""
-    one_more = torch.cat([torch.arange(n), torch.zeros(1, dtype=torch.int64)])
-    model = objective.model
-    try:
-        with without_side_effects(model), recorded_calls(model, n + 1) as calls:
-            objective(picked(batch, one_more))
-    except Exception as error:
-        # If the model fails on the batch itself, that error is the one to show.
-        with without_side_effects(model):
-            objective(batch)
-        requirement = "take any number of samples along the first dimension"
-        got = f"with one more, {first_line(error)}"
-        raise failure("model", requirement, got) from error
-    n_calls: Counter[str] = Counter()
-    found: ShapesOfCalls = {}
-    for call in calls:
-        found[call.name, n_calls[call.name]] = call.shapes
-        n_calls[call.name] += 1
-    return found
-
-
-def check_uses(calls: Sequence[Call], n_uses: Counter[int]) -> None:
-    """Check that parameters of known modules are used by calls of such modules only.
-
-    `n_uses` counts the operations in the graph that use each parameter, by its id.
-    """
-    n_calls = Counter(id(p) for call in calls if is_known(call.module) for p in _own(call.module))
-    for call in calls:
-        for own, parameter in call.module._parameters.items():
-            if 0 < n_calls[id(parameter)] < n_uses[id(parameter)]:
-                why = f"has a {own} that is also used outside it"
-                raise refused(call.name, call.module, why)
 
 
 def owners(calls: Sequence[Call]) -> dict[int, nn.Module]:
@@ -245,17 +222,20 @@ def owners(calls: Sequence[Call]) -> dict[int, nn.Module]:
     calling that layer. Parameters of known modules that are called have no other owner.
     """
     called = {call.module: call.name for call in calls}
-    known = {id(p) for module in called if is_known(module) for p in _own(module)}
-    held = {id(p) for module in called for p in _own(module)}
+    known = {id(p) for module in called if is_known(module) for p in own_parameters(module)}
+    held = {id(p) for module in called for p in own_parameters(module)}
     found: dict[int, nn.Module] = {}
     # Outer modules first, so that inner ones overwrite them.
     depths = {module: name.count(".") + bool(name) for module, name in called.items()}
     for module in sorted(called, key=lambda module: depths[module]):
         if not is_known(module):
             around = {id(p) for p in module.parameters()} - held
-            found |= dict.fromkeys((around | {id(p) for p in _own(module)}) - known, module)
+            found |= dict.fromkeys(
+                (around | {id(p) for p in own_parameters(module)}) - known, module
+            )
     return found
 
 
-def _own(module: nn.Module) -> list[nn.Parameter]:
+def own_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that a module holds itself."""
     return [parameter for parameter in module._parameters.values() if parameter is not None]
