@@ -274,20 +274,24 @@ def test_refused(name: str) -> None:
         LayerGrams(build(), cross_entropy)(x, torch.randint(0, 3, (6,)))
 
 
-def test_rows_of_a_changed_batch_or_model_are_refused() -> None:
-    model: Any = nn.Sequential(nn.Linear(5, 4), Scale(4), nn.Linear(4, 3))
+@pytest.mark.parametrize("what", ["batch", "parameter", "mode"])
+@pytest.mark.parametrize("n_calls", [1, 2])
+def test_rows_of_a_changed_batch_or_model_are_refused(what: str, n_calls: int) -> None:
+    again = [Scale(4)] * n_calls
+    model: Any = nn.Sequential(nn.Linear(5, 4), *again, nn.Linear(4, 3))
     x, y = torch.randn(6, 5), torch.randint(0, 3, (6,))
-    source = LayerGrams(model, cross_entropy)
-    rows = source(x, y)
-    x.zero_()
-    message = "`rows` must be used before the batch or the parameters they are computed from change"
-    with pytest.raises(ValueError, match=message):
-        rows.combine(torch.ones(6))
-    rows = source(x, y)
-    with torch.no_grad():
-        model[1].w.add_(1.0)
-    with pytest.raises(ValueError, match="`rows` must be used before the batch or the parameters"):
-        rows.gram()
+    rows = LayerGrams(model, cross_entropy)(x, y)
+    rows.gram()
+    if what == "batch":
+        x.zero_()
+    elif what == "mode":
+        model.eval()
+    else:
+        model[1].w.detach().add_(1.0)
+    message = "`rows` must be used before the batch or the model they are computed from changes"
+    for use in (rows.gram, lambda: rows.combine(torch.ones(6)), lambda: rows.keep(torch.ones(1))):
+        with pytest.raises(ValueError, match=message):
+            use()
 
 
 def test_reentrant_checkpoints_are_refused_and_others_are_right() -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, final
 
@@ -11,11 +11,11 @@ from holdfast.layout import Layout
 from holdfast.sources._batch_loss import (
     LossFunction,
     Reduction,
-    batch_size,
     check_differentiable,
     detached,
     map_tensors,
-    slices,
+    picked,
+    slice_size,
     tensors_of,
 )
 from holdfast.sources._buffers import Buffers, without_side_effects
@@ -96,8 +96,8 @@ class MicroBatches(DenseSource):
         """The rows of one batch; its tensors hold samples along the first dimension."""
         check_same_parameters(self.model, self.layout)
         batch = detached((inputs, targets))
-        parts = slices(batch, self.n_rows)
-        n_samples = batch_size(batch)
+        size = slice_size(batch, self.n_rows)
+        n_samples = size * self.n_rows
         terms = self._count_terms(batch, n_samples)
         counts = None if terms is None else terms.view(self.n_rows, -1).sum(1)
         self._check_reduction(batch, self.n_rows)
@@ -105,6 +105,7 @@ class MicroBatches(DenseSource):
         key = tuple(tensor.shape for tensor in tensors_of(batch))
         found = self._vectorized(batch, rows, key) if self._is_vectorized(batch, key) else None
         if found is None:
+            parts = (picked(batch, slice(at, at + size)) for at in range(0, n_samples, size))
             losses = self._one_by_one(parts, rows, counts, key)
         else:
             losses, medians = found
@@ -118,8 +119,9 @@ class MicroBatches(DenseSource):
     def _is_vectorized(self, batch: Any, key: Any) -> bool:
         if self.vectorized is not None:
             if self.vectorized and key not in self._seen:
+                first = picked(batch, slice(0, slice_size(batch, self.n_rows)))
                 with without_side_effects(self.model):
-                    check_differentiable(self._objective.total(slices(batch, self.n_rows)[0]))
+                    check_differentiable(self._objective.total(first))
             return self.vectorized
         if key not in self._pays_vectorized:
             self._pays_vectorized[key] = pays_vectorized(
@@ -144,7 +146,7 @@ class MicroBatches(DenseSource):
         return found
 
     def _one_by_one(
-        self, parts: list[Any], rows: Tensor, counts: Tensor | None, key: Any
+        self, parts: Iterable[Any], rows: Tensor, counts: Tensor | None, key: Any
     ) -> Tensor:
         """Write the rows by one backward pass each; returns the losses [n]."""
         factor = self._objective.factor(len(rows)) * loss_scale(self._scaler, rows)

@@ -18,7 +18,9 @@ def evaluated(model: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in model.modules()}
     with without_side_effects(model):
         try:
-            model.eval()
+            # Not model.eval(), which a model may override with effects of its own.
+            for module in modes:
+                module.training = False
             yield
         finally:
             for module, mode in modes.items():
