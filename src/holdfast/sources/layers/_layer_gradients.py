@@ -105,13 +105,18 @@ class Explicit(LayerGradients):
         return replace(self, rows=self.rows.double() * scale)
 
 
+def _flat(tensor: Tensor) -> Tensor:
+    """[n, ...] flattened to [n, c] in the order of its memory, without a copy of channels_last."""
+    strides = tensor.stride()
+    order = sorted(range(1, tensor.ndim), key=lambda dimension: -strides[dimension])
+    return tensor.detach().permute(0, *order).reshape(len(tensor), -1)
+
+
 def largest(tensor: Tensor) -> Tensor:
     """[n] the largest magnitude in each part of `tensor` [n, ...], in float64; NaN stays NaN."""
-    # A norm over several dimensions: a reshape would copy tensors in channels_last format.
-    parts = tensor.detach() if tensor.ndim > 1 else tensor.detach()[:, None]
-    dimensions = tuple(range(1, parts.ndim))
-    norms: Tensor = torch.linalg.vector_norm(parts, ord=torch.inf, dim=dimensions)
-    return norms.double()
+    flat = _flat(tensor)
+    # On a CPU two reductions take a tenth of the time of abs() or an infinity norm.
+    return torch.maximum(flat.amax(1), -flat.amin(1)).double()
 
 
 def weighted(tensor: Tensor, weights: Tensor) -> Tensor:
@@ -121,7 +126,7 @@ def weighted(tensor: Tensor, weights: Tensor) -> Tensor:
 
 def squares(tensor: Tensor) -> Tensor:
     """[n] squared norms of the parts of a tensor [n, ...]."""
-    norms: Tensor = torch.linalg.vector_norm(tensor.reshape(len(tensor), -1), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(_flat(tensor), dim=1)
     return norms.double().square()
 
 
