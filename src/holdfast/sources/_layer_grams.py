@@ -190,10 +190,12 @@ class LayerGrams(Source):
         """The rows: gradients of the loss through each sample, divided by the sample's weight."""
         edges = [edge for call in calls for edge in call.edges if edge is not None]
         with torch.autocast(loss.device.type, enabled=False):
-            found = iter(torch.autograd.grad(loss, edges, allow_unused=True) if edges else ())
+            total = loss * len(weights)
+            found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
         owned = owners(calls)
         dtype = self.layout.parameters[0].dtype
-        factors = weights.where(weights > 0, torch.inf).reciprocal()
+        factors = (weights * len(weights)).where(weights > 0, torch.inf).reciprocal()
+        is_equal = self._terms is None  # no pass over all gradients to multiply them by one
         uses: dict[tuple[int, ...], list[LayerGradients]] = {}
         for call in calls:
             gradients = [None if edge is None else next(found) for edge in call.edges]
@@ -203,7 +205,8 @@ class LayerGrams(Source):
                     dimension = 0 if call.is_repeated else call.dimensions[2][i]
                     if dimension is None:
                         raise refused(call.name, call.module, NO_DIMENSION)
-                    reached[i] = weighted(gradient.to(dtype).movedim(dimension, 0), factors)
+                    moved = gradient.to(dtype).movedim(dimension, 0)
+                    reached[i] = moved if is_equal else weighted(moved, factors)
             for layer in _layers_of_call(call, reached, len(weights), owned) if reached else ():
                 uses.setdefault(tuple(map(id, layer.parameters)), []).append(layer)
         return [each[0] if len(each) == 1 else Shared(tuple(each)) for each in uses.values()]
