@@ -29,7 +29,9 @@ def test_presets_by_name() -> None:
     assert (paper.memory, published.memory) == (MeanMemory(), RowMemory())
     assert preset("bgmd").selector == TopNorm(fraction=0.1, tile=1)
     assert preset("bgmd(rule='krum(n_bad=2)')").rule == Krum(n_bad=2)
-    text = "RobustStep(Krum(n_bad=2, bad_fraction=None), selector=TopNorm(fraction=0.1"
+    text = (
+        "RobustStep(Krum(n_bad=2, bad_fraction=None, relaxed=False), selector=TopNorm(fraction=0.1"
+    )
     assert repr(bgmd(rule=Krum(n_bad=2))).startswith(text)
 
 
