@@ -2,6 +2,7 @@
 
 from holdfast.geometry._central import (
     FAR,
+    half_weight_radii,
     half_weight_radius,
     least,
     most_central,
@@ -22,8 +23,9 @@ from holdfast.geometry._measure import is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
 from holdfast.geometry._rows import Rows
+from holdfast.geometry._sketch import Sketch, pays_to_stream
 from holdfast.geometry._solution import Outcome, Solution
-from holdfast.geometry._streaming_median import pays_to_stream, streaming_geometric_median
+from holdfast.geometry._streaming_median import streaming_geometric_median
 from holdfast.geometry._tiling import Block, Tiling
 
 __all__ = [
@@ -36,11 +38,13 @@ __all__ = [
     "MixedRows",
     "Outcome",
     "Rows",
+    "Sketch",
     "Solution",
     "Tiling",
     "distances_from",
     "full_precision",
     "geometric_median",
+    "half_weight_radii",
     "half_weight_radius",
     "is_trustworthy",
     "least",

@@ -43,9 +43,14 @@ def most_central(distances: Tensor, weights: Tensor | None = None) -> int:
 
 def half_weight_radius(distances: Tensor, weights: Tensor) -> float:
     """The smallest of the distances [n] within which more than half of the weight lies."""
-    ordered, order = distances.sort()
-    reached = weights[order].cumsum(0) > 0.5 * weights.sum() * (1 + _ROUNDING)
-    return float(ordered[int(torch.nonzero(reached)[0, 0])])
+    return float(half_weight_radii(distances[None], weights)[0])
+
+
+def half_weight_radii(distances: Tensor, weights: Tensor) -> Tensor:
+    """[n] for every row of the distances [n, n], its :func:`half_weight_radius`."""
+    ordered, order = distances.sort(dim=1)
+    reached = weights[order].cumsum(1) > 0.5 * weights.sum() * (1 + _ROUNDING)
+    return ordered.gather(1, reached.to(torch.uint8).argmax(1, keepdim=True))[:, 0]
 
 
 def principal_scores(gram: Gram, weights: Tensor) -> tuple[float, Tensor]:

@@ -15,6 +15,13 @@ TILE = 4096
 """Columns of a tile: long enough for the inner loop, short enough for accurate float32 sums."""
 
 
+WINDOW = 64
+"""Adjacent columns of a sample: a few cache lines."""
+
+DRIFT = 37
+"""What a step from window to window has beyond a multiple of `WINDOW`."""
+
+
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of products: half precision would round each of them to three digits."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
@@ -51,6 +58,18 @@ def _tiles(matrix: Tensor, width: int) -> tuple[Tensor, Tensor]:
     if whole == 0:
         return matrix.new_empty(0, matrix.shape[0], width), matrix
     return matrix[:, :whole].unfold(1, width, width).transpose(0, 1), matrix[:, whole:]
+
+
+def sampled_columns(matrix: Tensor, every: int) -> tuple[Tensor, float]:
+    """[n, k] windows with about one column in `every`, and how many columns each stands for."""
+    n, width = matrix.shape
+    if width <= WINDOW:
+        return matrix, 1.0
+    # Layers have widths that are multiples of 64. With a step that is one as well, each window
+    # would show the same inputs of a layer.
+    windows = matrix.unfold(1, WINDOW, WINDOW * every + DRIFT)
+    sample = windows.reshape(n, -1)
+    return sample, width / sample.shape[1]
 
 
 def products_between(left: Tensor, right: Tensor) -> Tensor:
