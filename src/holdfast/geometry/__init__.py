@@ -6,7 +6,7 @@ from holdfast.geometry._central import (
     half_weight_radius,
     least,
     most_central,
-    principal_scores,
+    squared_hull_distances,
 )
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
@@ -22,6 +22,7 @@ from holdfast.geometry._kernels import full_precision, products_between, working
 from holdfast.geometry._measure import is_trustworthy, measure
 from holdfast.geometry._mixed_rows import MixedRows
 from holdfast.geometry._order_statistics import median, order_statistics
+from holdfast.geometry._principal_scores import PrincipalScores
 from holdfast.geometry._rows import Rows
 from holdfast.geometry._sketch import Sketch, pays_to_stream
 from holdfast.geometry._solution import Outcome, Solution
@@ -37,6 +38,7 @@ __all__ = [
     "Lengths",
     "MixedRows",
     "Outcome",
+    "PrincipalScores",
     "Rows",
     "Sketch",
     "Solution",
@@ -54,9 +56,9 @@ __all__ = [
     "most_central",
     "order_statistics",
     "pays_to_stream",
-    "principal_scores",
     "products_between",
     "squared_distances",
+    "squared_hull_distances",
     "streaming_geometric_median",
     "working_dtype",
 ]
