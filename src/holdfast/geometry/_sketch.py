@@ -25,6 +25,10 @@ ROWS_PER_COLUMN = 4
 """With n rows at most one column in n / 4: a sampled Gram matrix then costs 0.2 means at any n."""
 
 
+COLUMNS_PER_ROW = 16
+"""At least so many columns per row are sampled: cosines of rows are then 1 / sqrt(16 n) coarse."""
+
+
 def pays_to_stream(rows: StreamableRows) -> bool:
     """Whether a few passes over the rows are likely to be faster than their Gram matrix."""
     # On an accelerator a Gram matrix is cheap, and each pass would wait for the host.
@@ -61,6 +65,7 @@ class Sketch:
         if not norms_in_safe_range(squares, rows.d, rows.dtype):
             return None
         every = max(COLUMNS_PER_SAMPLED, rows.n // ROWS_PER_COLUMN)
+        every = max(1, min(every, rows.d // (COLUMNS_PER_ROW * rows.n)))
         sampled, share = rows.sampled_products(every)
         return cls(squares, sampled, share)
 
