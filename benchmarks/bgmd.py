@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from holdfast.memory import AugmentedRows
 from torch import Tensor
 
 from benchmarks import peers
@@ -14,7 +15,6 @@ from benchmarks.timing import interleaved
 from holdfast import RobustStep, SketchedGeometricMedian, bgmd, preset
 from holdfast.aggregators import CovarianceFilter, GeometricMedian
 from holdfast.geometry import DenseRows
-from holdfast.memory import AugmentedRows
 from holdfast.robust_step import SketchedRows
 from holdfast.seeds import stream
 
@@ -54,7 +54,7 @@ def bgmd_steps() -> Table:
                     "bgmd": warmed(bgmd(fraction=0.1), rows),
                     "sketched median": lambda: sketched(rows, generator=generator),
                     "bgmd, covariance filter": warmed(
-                        bgmd(fraction=0.1, aggregator=CovarianceFilter()), rows
+                        bgmd(fraction=0.1, rule=CovarianceFilter()), rows
                     ),
                 },
                 n_rounds=8 if n < 512 else 4,
@@ -77,7 +77,7 @@ def where_a_step_goes() -> Table:
         rows = DenseRows(plain)
         step = bgmd(fraction=0.1)
         tiling = step(rows, lr=LR).block.tiling
-        carried = step.state_dict()["memory"]
+        carried = step.state_dict()["carried"]
         augmented = AugmentedRows(rows, carried, 1 / LR)
         scores = augmented.scores(tiling, capped=True)
         weights, generator = torch.full((n,), 1 / n, dtype=torch.float64), stream(0, "draw")

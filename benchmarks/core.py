@@ -322,7 +322,7 @@ def bars(results: dict[str, Any]) -> Table:
         )
     if "memory" in results:
         most = max(
-            value for row in results["memory"] for key, value in row.items() if key != "rule"
+            value for row in results["carried"] for key, value in row.items() if key != "rule"
         )
         add(
             "extra memory of a Gram rule, most over all rules and shapes, in rows",

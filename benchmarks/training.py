@@ -14,7 +14,7 @@ from benchmarks.timing import interleaved
 from holdfast import RobustStep, bgmd
 from holdfast.aggregators import GeometricMedian, rules
 from holdfast.geometry import DenseRows, geometric_median
-from holdfast.lab.models import lenet, resnet18
+from holdfast.lab.models import lenet, resnet_18
 from holdfast.seeds import stream
 from holdfast.sources import LayerGrams, MicroBatches, PerSample
 
@@ -215,7 +215,7 @@ def samples_and_slices() -> Table:
 
 def resnet_candidate(name: str) -> Step:
     """A step of ResNet-18 on 160 images, plain (of 16 images at a time) or from 10 rows of 16."""
-    model = model_of(resnet18)
+    model = model_of(resnet_18)
     x, y = batch(160, 3, 32, 32)
     if name == "plain":
         return plain(model, x, y, n_slices=10)

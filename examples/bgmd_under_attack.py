@@ -29,9 +29,9 @@ from holdfast import RobustStep, bgmd, preset
 from holdfast.aggregators import (
     Aggregate,
     Aggregator,
+    CallContext,
     CovarianceFilter,
     GeometricMedian,
-    Given,
     Mean,
 )
 from holdfast.errors import NonFiniteMemoryError, NonFiniteRowsError
@@ -68,7 +68,7 @@ class OwnMedian(Aggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
         return GeometricMedian()._aggregate(rows, given)
 
 
@@ -79,10 +79,10 @@ STEPS: dict[str, Callable[[torch.Generator], RobustStep]] = {
     "bgmd-paper": lambda generator: preset(f"bgmd-paper(fraction={FRACTION})", generator=generator),
     "filter": lambda _: RobustStep(CovarianceFilter()),
     "bgmd, filter": lambda generator: bgmd(
-        fraction=FRACTION, aggregator=CovarianceFilter(), generator=generator
+        fraction=FRACTION, rule=CovarianceFilter(), generator=generator
     ),
     "bgmd, own block": lambda generator: bgmd(
-        fraction=FRACTION, aggregator=OwnMedian(), generator=generator
+        fraction=FRACTION, rule=OwnMedian(), generator=generator
     ),
     "bgmd, columns": lambda generator: bgmd(fraction=FRACTION, tile=1, generator=generator),
     "bgmd, tiles of 64": lambda generator: bgmd(fraction=FRACTION, tile=64, generator=generator),

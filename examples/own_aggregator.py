@@ -9,7 +9,7 @@ from typing import final
 import torch
 
 from holdfast import bgmd
-from holdfast.aggregators import Given, GramAggregator, Mean
+from holdfast.aggregators import CallContext, GramAggregator, Mean
 from holdfast.geometry import Gram, Solution
 from holdfast.seeds import stream
 
@@ -28,7 +28,7 @@ class Agreement(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return 0  # no guarantee is proved
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
         products = gram.about_origin[: gram.n, : gram.n]
         cosines = products / torch.outer(gram.norms, gram.norms).clamp(min=1e-300)
         scores = cosines.median(1).values.clamp(min=0) / gram.norms.clamp(min=1e-300)
@@ -50,7 +50,7 @@ def main() -> tuple[float, float]:
         cosine = float(torch.nn.functional.normalize(aggregate, dim=0) @ direction)
         found.append(cosine)
         print(f"{rule!r}: cosine with the truth {cosine:+.3f}")
-    step = bgmd(fraction=0.5, aggregator=Agreement())  # it also works in a block step
+    step = bgmd(fraction=0.5, rule=Agreement())  # it also works in a block step
     rejected = torch.nonzero(step(rows, lr=0.1).rejected).flatten().tolist()
     print(f"a block step with this rule rejected rows {rejected}")
     return found[0], found[1]

@@ -26,7 +26,7 @@ def train(kind: str, n_steps: int) -> float:
     source: Source
     if kind == "samples":
         source = LayerGrams(model, loss_fn)
-        step = RobustStep(NormClipping(n_bad=51, aggregator=Mean()))
+        step = RobustStep(NormClipping(n_bad=51, rule=Mean()))
     else:
         source, step = MicroBatches(model, loss_fn, n_rows=16), RobustStep(GeometricMedian())
     adversaries, noise = Adversaries(bad_fraction=0.4), GaussianNoise(deviation=10.0)

@@ -22,7 +22,7 @@ from holdfast.threats import Adversaries, Attack, attacks
 STEPS: dict[str, Callable[[], RobustStep]] = {
     "mean": lambda: RobustStep(Mean()),
     "bgmd": lambda: bgmd(fraction=0.1),
-    "bgmd around the covariance filter": lambda: bgmd(fraction=0.1, aggregator=CovarianceFilter()),
+    "bgmd around the covariance filter": lambda: bgmd(fraction=0.1, rule=CovarianceFilter()),
 }
 
 

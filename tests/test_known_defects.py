@@ -83,8 +83,8 @@ def test_one_extreme_row_neither_wins_nor_poisons(rule: Aggregator) -> None:
 def test_clipping_mutates_nothing(dtype: torch.dtype) -> None:
     rows = 10 * gaussian(9, 20, dtype=dtype)
     before = rows.clone()
-    assert NormClipping(n_bad=2, aggregator=Mean())(rows).dtype == dtype
-    assert NormClipping(radius=0.1, aggregator=TrimmedMean(n_bad=2))(rows).dtype == dtype
+    assert NormClipping(n_bad=2, rule=Mean())(rows).dtype == dtype
+    assert NormClipping(radius=0.1, rule=TrimmedMean(n_bad=2))(rows).dtype == dtype
     assert torch.equal(rows, before)
 
 

@@ -27,13 +27,11 @@ from holdfast.errors import UnknownNameError
         ("geometric-median(tolerance=1e-3)", GeometricMedian(tolerance=1e-3)),
         (
             "mixing(n_bad=3) | geometric-median",
-            NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian()),
+            NearestNeighborMixing(n_bad=3, rule=GeometricMedian()),
         ),
         (
             "clipping(radius=2.0)|mixing(n_bad=1)|krum(n_bad=1)",
-            NormClipping(
-                radius=2.0, aggregator=NearestNeighborMixing(n_bad=1, aggregator=Krum(n_bad=1))
-            ),
+            NormClipping(radius=2.0, rule=NearestNeighborMixing(n_bad=1, rule=Krum(n_bad=1))),
         ),
     ],
 )
@@ -43,7 +41,7 @@ def test_parsing(text: str, rule: Any) -> None:
 
 
 def test_defaults_are_left_out() -> None:
-    mixed = NearestNeighborMixing(n_bad=3, aggregator=GeometricMedian())
+    mixed = NearestNeighborMixing(n_bad=3, rule=GeometricMedian())
     assert rules.format(mixed) == "mixing(n_bad=3) | geometric-median"
     assert rules.format(Krum(bad_fraction=0.2)) == "krum(bad_fraction=0.2)"
     assert rules.format(MajorityVote(group_size=3)) == "majority-vote(group_size=3)"
@@ -67,8 +65,8 @@ def test_defaults_are_left_out() -> None:
         ("krum(n_bad=1, n_bad=2)", r"`krum` must have arguments of the form name=value"),
         ("krum(name='mean')", r"`krum` must be given only its own arguments, got 'name'"),
         (
-            "mixing(n_bad=1, aggregator={'name': 'mean'}) | mean",
-            r"`mixing` must be given only its own arguments, got 'aggregator'",
+            "mixing(n_bad=1, rule={'name': 'mean'}) | mean",
+            r"`mixing` must be given only its own arguments, got 'rule'",
         ),
         ("krum(n_bad={[]: 1})", r"`krum` must have arguments of the form name=value"),
         (

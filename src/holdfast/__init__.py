@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.layout import Layout
-    from holdfast.robust_step import RobustStep, SketchedGeometricMedian, StepResult, bgmd, preset
+    from holdfast.robust_step import RobustStep, SelectFirstStep, StepResult, bgmd, preset
 
 __version__ = "0.1.0"
 
-__all__ = ["Layout", "RobustStep", "SketchedGeometricMedian", "StepResult", "bgmd", "preset"]
+__all__ = ["Layout", "RobustStep", "SelectFirstStep", "StepResult", "bgmd", "preset"]
 
 
 # Names are loaded on first use: torch takes seconds to load, and `holdfast --help` needs none.
 _HOMES = {
     "Layout": "holdfast.layout",
     "RobustStep": "holdfast.robust_step",
-    "SketchedGeometricMedian": "holdfast.robust_step",
+    "SelectFirstStep": "holdfast.robust_step",
     "StepResult": "holdfast.robust_step",
     "bgmd": "holdfast.robust_step",
     "preset": "holdfast.robust_step",

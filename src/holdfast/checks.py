@@ -5,6 +5,7 @@ All errors have one form, name, requirement, value: "`fraction` must be in (0, 1
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,12 +82,20 @@ def check_rows(tensors: object) -> list[Tensor]:
     A row tensor is dense, real and floating, [n, ...]. All have the same n, dtype and device; n and
     the number of columns are above zero.
     """
-    if isinstance(tensors, Tensor):
-        tensors = [tensors]
+    if isinstance(tensors, Tensor) or is_array(tensors):
+        return _checked_rows([as_tensor(tensors)])
     if not isinstance(tensors, Sequence) or isinstance(tensors, str):
         raise failure("rows", _KIND_OF_ROWS, type(tensors).__name__)
     if not tensors:
         raise failure("rows", "hold at least one tensor", "an empty list")
+    if all(getattr(tensor, "ndim", None) == 1 for tensor in tensors):
+        # In a list of vectors each would be taken for a parameter with one column.
+        got = f"{len(tensors)} vectors; pass torch.stack(vectors) if each is a row"
+        raise failure("rows", _KIND_OF_ROWS, got)
+    return _checked_rows([as_tensor(tensor) for tensor in tensors])
+
+
+def _checked_rows(tensors: list[Any]) -> list[Tensor]:
     first = tensors[0]
     for tensor in tensors:
         _check_row_tensor(tensor)
@@ -101,7 +110,22 @@ def check_rows(tensors: object) -> list[Tensor]:
         raise failure("rows", "have at least 1 row", tuple(first.shape))
     if sum(tensor[0].numel() for tensor in tensors) == 0:
         raise failure("rows", "have at least 1 column", tuple(first.shape))
-    return list(tensors)
+    return tensors
+
+
+def is_array(value: object) -> bool:
+    """Whether the value is a NumPy array; NumPy itself need not be installed."""
+    return type(value).__module__ == "numpy" and hasattr(value, "flags")
+
+
+def as_tensor(value: Any) -> Any:
+    """A NumPy array as a tensor, which shares its memory if that may be written; others as is."""
+    if not is_array(value):
+        return value
+    try:
+        return torch.as_tensor(value) if value.flags.writeable else torch.tensor(value)
+    except TypeError:  # a dtype that torch does not have
+        raise failure("rows", "hold real floating-point numbers", f"dtype {value.dtype}") from None
 
 
 def _check_row_tensor(tensor: object) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from holdfast._typing import TensorOrTensors
 from holdfast.checks import check_rows, check_vector, failure
-from holdfast.geometry import DenseRows
+from holdfast.geometry import DenseRows, working_dtype
 
 
 @final
@@ -68,6 +68,17 @@ class Layout:
             raise failure("tensors", "be tensors, one per parameter", kinds)
         self._check_shapes("tensors", [tensor.shape for tensor in tensors])
         return torch.cat([tensor.flatten() for tensor in tensors])
+
+    def values(self) -> Tensor:
+        """[d] a copy of the parameters, in float32 if they have half precision."""
+        dtype = working_dtype(self.parameters[0].dtype)
+        return torch.cat([parameter.detach().flatten().to(dtype) for parameter in self.parameters])
+
+    @torch.no_grad()
+    def write_values(self, values: Tensor) -> None:
+        """Set the parameters to the values [d]."""
+        for parameter, piece in zip(self.parameters, self.split(values), strict=True):
+            parameter.copy_(piece)
 
     def split(self, vector: Tensor) -> list[Tensor]:
         """The vector [d] as views, one per parameter and in its shape."""

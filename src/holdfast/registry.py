@@ -7,13 +7,14 @@ passes the right side to the wrapper on its left.
 import ast
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import UnknownNameError
 
 T = TypeVar("T")
+M = TypeVar("M")
 
 _FORM = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_STAGES = 20
@@ -22,31 +23,65 @@ MOST_STAGES = 20
 _WORDS = {"true": True, "false": False, "none": None}
 
 
-class Registry(Generic[T]):
-    """The classes of one kind by their short names.
+class Names(Mapping[str, T]):
+    """The members of one family by their short names, in order of registration.
 
     Args:
         kind: the word for a member in messages ("rule").
-        members: final dataclasses with a class attribute `name`, the short name. A class attribute
-            `one_of` lists optional fields of which one must be given.
-        inner: the field in which a wrapper holds the object that it wraps, if there are wrappers.
     """
 
-    def __init__(self, kind: str, members: Iterable[type[T]], *, inner: str = "") -> None:
+    def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._inner = inner
-        self._classes = {str(vars(member)["name"]): member for member in members}
+        self._members: dict[str, T] = {}
+
+    def register(self, member: M) -> M:
+        """Add a member: used as a decorator where the member is defined.
+
+        Its short name is its own attribute `name`; a function without one has its name with
+        hyphens.
+        """
+        own = vars(member).get("name")
+        name = str(own or getattr(member, "__name__", "").replace("_", "-"))
+        if name in self._members:
+            raise _failure("name", f"be that of one {self._kind} only", repr(name))
+        self._members[name] = member  # type: ignore[assignment]
+        return member
 
     @property
     def names(self) -> list[str]:
         """All short names in alphabetical order."""
-        return sorted(self._classes)
+        return sorted(self._members)
 
-    def __getitem__(self, name: str) -> type[T]:
-        """The class of this short name."""
-        if not isinstance(name, str) or name not in self._classes:
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, name: str) -> T:
+        """The member of this short name."""
+        if not isinstance(name, str) or name not in self._members:
             raise unknown_name(self._kind, self.names, name)
-        return self._classes[name]
+        return self._members[name]
+
+
+class Registry(Names[type[T]]):
+    """The classes of one family, which texts and JSON name.
+
+    Members are final dataclasses with a class attribute `name`. A class attribute `one_of` lists
+    optional fields of which one must be given.
+
+    Args:
+        kind: the word for a member in messages ("rule").
+        inner: the field in which a wrapper holds the object that it wraps, if there are wrappers.
+    """
+
+    def __init__(self, kind: str, *, inner: str = "") -> None:
+        super().__init__(kind)
+        self._inner = inner
 
     def parse(self, text: str) -> T:
         """Return the object for a text such as `"mixing(n_bad=3) | geometric-median"`."""
@@ -109,7 +144,7 @@ class Registry(Generic[T]):
         return member(**arguments)
 
     def _check_member(self, member: object) -> None:
-        if self._classes.get(str(vars(type(member)).get("name"))) is not type(member):
+        if self._members.get(str(vars(type(member)).get("name"))) is not type(member):
             raise _failure(self._kind, "be an object of a registered class", repr(member))
 
     def _check_arguments(self, name: str, member: type[T], arguments: Mapping[str, Any]) -> None:

@@ -63,8 +63,11 @@ class Case:
 
 
 FROM_ORIGIN = "measures norms from the origin, which does not move with the rows"
+LENGTHS = "scales a sketch to lengths, which are taken from the origin"
 FIXED_RADIUS = "compares lengths with a fixed radius"
 FIXED_SIGMA = "compares variances with a fixed bound"
+
+DRAWN = "holds only in law"
 
 CASES = [
     Case("mean", {"breakdown": "one row moves a mean anywhere"}),
@@ -136,12 +139,22 @@ CASES = [
     Case("mixing(n_bad=4) | trimmed-mean(n_bad=4)"),
     Case(
         "bucketing(bucket_size=2) | geometric-median",
-        {"permutation": "holds only in law"},
+        {"permutation": DRAWN},
         extras=shuffled,
     ),
     Case(
         "bucketing(bucket_size=2) | coordinate-median",
-        {"permutation": "holds only in law"},
+        {"permutation": DRAWN},
+        extras=shuffled,
+    ),
+    Case(
+        "sketched(fraction=0.5) | geometric-median",
+        {"translation": LENGTHS, "digits": LENGTHS},
+        extras=shuffled,
+    ),
+    Case(
+        "sketched(fraction=0.5) | covariance-filter",
+        {"translation": LENGTHS, "digits": LENGTHS},
         extras=shuffled,
     ),
     Case("clipping(n_bad=7) | mixing(n_bad=7) | geometric-median", {"translation": FROM_ORIGIN}),

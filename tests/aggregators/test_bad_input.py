@@ -109,8 +109,8 @@ def test_huge_row_weights_do_not_overflow() -> None:
 def test_arguments_that_a_rule_does_not_take_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^`row_weights` is not accepted by Krum\(n_bad=1\)\.$"):
         Krum(n_bad=1)(ROWS, row_weights=torch.ones(5))
-    mixed = NearestNeighborMixing(bad_fraction=0.25, aggregator=Mean())
-    message = r"by NearestNeighborMixing\(bad_fraction=0\.25, aggregator=Mean\(\)\)\.$"
+    mixed = NearestNeighborMixing(bad_fraction=0.25, rule=Mean())
+    message = r"by NearestNeighborMixing\(bad_fraction=0\.25, rule=Mean\(\)\)\.$"
     with pytest.raises(ValueError, match=message):
         mixed(ROWS, reference=ROWS[0])
 
@@ -123,7 +123,7 @@ def test_what_a_rule_needs_is_asked_for() -> None:
     with pytest.raises(ValueError, match=r"`score` must be given to Zeno"):
         Zeno(n_bad=1)(ROWS)
     with pytest.raises(ValueError, match=r"`generator` must be given to Bucketing"):
-        Bucketing(bucket_size=2, aggregator=Mean())(ROWS)
+        Bucketing(bucket_size=2, rule=Mean())(ROWS)
     with pytest.raises(ValueError, match=r"`score` must be a function"):
         Zeno(n_bad=1)(ROWS, score=3)  # type: ignore[arg-type]
 
@@ -188,11 +188,11 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
             r"Exactly one of `n_bad` and `bad_fraction` must be given, got both\.",
         ),
         (
-            lambda: NormClipping(aggregator=Mean()),
+            lambda: NormClipping(rule=Mean()),
             r"Exactly one of `radius`, `n_bad` and `bad_fraction` must be given, got neither\.",
         ),
         (
-            lambda: NormClipping(radius=1.0, bad_fraction=0.1, aggregator=Mean()),
+            lambda: NormClipping(radius=1.0, bad_fraction=0.1, rule=Mean()),
             r"one of `radius`, `n_bad` and `bad_fraction` must be given, got radius and bad_frac",
         ),
         (lambda: Krum(), r"Exactly one of `n_bad` and `bad_fraction` must be given, got neither\."),
@@ -221,12 +221,12 @@ def test_a_non_finite_majority_of_the_weight_is_an_error() -> None:
             r"`tolerance` must be a finite number above 0, got 0\.0\.",
         ),
         (
-            lambda: Bucketing(bucket_size=0, aggregator=Mean()),
+            lambda: Bucketing(bucket_size=0, rule=Mean()),
             r"`bucket_size` must be a whole number of at least 1, got 0\.",
         ),
         (
-            lambda: Bucketing(bucket_size=2, aggregator=cast(Any, "mean")),
-            r"`aggregator` must be an Aggregator, got str\.",
+            lambda: Bucketing(bucket_size=2, rule=cast(Any, 3)),
+            r"`rule` must be an Aggregator, got int\.",
         ),
     ],
 )
@@ -258,7 +258,7 @@ def test_parameters_without_entries_are_fine() -> None:
 
 
 def test_wrong_kinds_of_what_comes_with_the_call() -> None:
-    rule = Bucketing(bucket_size=2, aggregator=Mean())
+    rule = Bucketing(bucket_size=2, rule=Mean())
     with pytest.raises(ValueError, match=r"`generator` must be a torch\.Generator, got int\."):
         rule(ROWS, generator=cast(Any, 3))
     with pytest.raises(
@@ -279,9 +279,9 @@ def test_wrong_kinds_of_what_comes_with_the_call() -> None:
 def test_wrappers_refuse_a_rule_that_depends_on_the_order_of_rows() -> None:
     with pytest.raises(
         ValueError,
-        match=r"`aggregator` must not depend on the order of rows, which wrappers .*, got Majority",
+        match=r"`rule` must not depend on the order of rows, which wrappers .*, got Majority",
     ):
-        NormClipping(radius=1.0, aggregator=MajorityVote(group_size=3))
+        NormClipping(radius=1.0, rule=MajorityVote(group_size=3))
 
 
 def test_a_rule_resists_nothing_where_it_is_not_defined() -> None:

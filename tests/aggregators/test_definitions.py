@@ -282,18 +282,18 @@ def test_wrappers_equal_the_rule_on_mixed_rows(n: int, d: int, seed: int) -> Non
         CovarianceFilter(n_bad=0),
     ):
         mixed = oracle.nearest_neighbor_mixing(rows, 2)
-        assert_close(NearestNeighborMixing(n_bad=2, aggregator=inner)(rows), inner(mixed))
+        assert_close(NearestNeighborMixing(n_bad=2, rule=inner)(rows), inner(mixed))
         clipped = oracle.norm_clipping(rows, 1.1)
-        assert_close(NormClipping(radius=1.1, aggregator=inner)(rows), inner(clipped))
+        assert_close(NormClipping(radius=1.1, rule=inner)(rows), inner(clipped))
         # The whole pipeline: mixed first, then clipped.
-        both = NearestNeighborMixing(n_bad=2, aggregator=NormClipping(radius=0.4, aggregator=inner))
+        both = NearestNeighborMixing(n_bad=2, rule=NormClipping(radius=0.4, rule=inner))
         assert_close(both(rows), inner(oracle.norm_clipping(mixed, 0.4)))
 
 
 def test_adaptive_clipping_uses_the_stated_norm() -> None:
     rows = torch.tensor([[1.0], [2.0], [4.0], [8.0], [16.0]])
     # floor(2 * 1 / 5 * 4) = 1 row is clipped, to the second largest norm
-    assert NormClipping(n_bad=1, aggregator=Mean())(rows).tolist() == [
+    assert NormClipping(n_bad=1, rule=Mean())(rows).tolist() == [
         pytest.approx((1 + 2 + 4 + 8 + 8) / 5)
     ]
 
@@ -302,7 +302,7 @@ def test_bucketing_averages_in_the_drawn_buckets() -> None:
     rows = rows64(7, 3, 0)
     order = torch.randperm(7, generator=stream(1, "buckets"))
     means = torch.stack([rows[bucket].mean(0) for bucket in torch.split(order, 2)])
-    rule = Bucketing(bucket_size=2, aggregator=CoordinateMedian())
+    rule = Bucketing(bucket_size=2, rule=CoordinateMedian())
     assert_close(rule(rows, generator=stream(1, "buckets")), CoordinateMedian()(means))
     drawn = {tuple(rule(rows, generator=stream(seed, "buckets")).tolist()) for seed in range(20)}
     assert len(drawn) > 1
@@ -311,7 +311,7 @@ def test_bucketing_averages_in_the_drawn_buckets() -> None:
 def test_bucketing_hands_row_weights_on() -> None:
     rows = rows64(7, 3, 0)
     weights = torch.tensor([1.0, 2, 3, 4, 5, 6, 7])
-    rule = Bucketing(bucket_size=2, aggregator=Mean())
+    rule = Bucketing(bucket_size=2, rule=Mean())
     weighted = (weights.double() @ rows) / weights.sum()
     assert_close(rule(rows, row_weights=weights, generator=stream(1, "buckets")), weighted)
 
@@ -372,7 +372,7 @@ def test_trusted_reference_is_never_longer_than_the_reference(size: float) -> No
 
 
 def test_zeno_behind_a_wrapper_knows_of_lost_rows() -> None:
-    rule = NormClipping(radius=1.0, aggregator=Zeno(n_bad=2))
+    rule = NormClipping(radius=1.0, rule=Zeno(n_bad=2))
     assert rule(torch.tensor([[1.0], [2.0], [math.nan]]), score=lambda direction: 1.0).tolist() == [
         1.0
     ]
@@ -389,7 +389,7 @@ def test_adaptive_clipping_counts_exactly() -> None:
     """floor(2 f (n - f) / n) of 242 rows with 33 bad ones is 57 exactly; floating point says 56."""
     rows = torch.arange(242, 0, -1).double()[:, None]
     clipped = rows.clamp(max=float(rows[57]))
-    assert_close(NormClipping(n_bad=33, aggregator=Mean())(rows), clipped.mean(0))
+    assert_close(NormClipping(n_bad=33, rule=Mean())(rows), clipped.mean(0))
 
 
 def test_an_error_inside_the_score_is_not_hidden() -> None:
@@ -404,10 +404,10 @@ def test_an_error_inside_the_score_is_not_hidden() -> None:
 
 def test_a_wrapper_blames_nobody_whom_its_rule_does_not_blame() -> None:
     rows = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [0.1, 0.05]])
-    assert not NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.any()
+    assert not NormClipping(radius=9.0, rule=GeometricMedian()).aggregate(rows).rejected.any()
     rows[0] = math.nan
     assert (
-        NormClipping(radius=9.0, aggregator=GeometricMedian()).aggregate(rows).rejected.tolist()
+        NormClipping(radius=9.0, rule=GeometricMedian()).aggregate(rows).rejected.tolist()
         == [True] + [False] * 4
     )
 

@@ -26,7 +26,7 @@ from tests.samples import gaussian
 def kappa(rule: Aggregator, n: int, f: int) -> float:
     ratio = f / (n - 2 * f)
     if isinstance(rule, NearestNeighborMixing):
-        return 8 * f / (n - f) * (kappa(rule.aggregator, n, f) + 1)
+        return 8 * f / (n - f) * (kappa(rule.inner, n, f) + 1)
     if isinstance(rule, TrimmedMean):
         return 6 * ratio * (1 + ratio)
     if isinstance(rule, Krum):
@@ -41,7 +41,7 @@ def promising(f: int) -> list[Aggregator]:
         GeometricMedian(),
         CoordinateMedian(),
     ]
-    return plain + [NearestNeighborMixing(n_bad=f, aggregator=rule) for rule in plain]
+    return plain + [NearestNeighborMixing(n_bad=f, rule=rule) for rule in plain]
 
 
 def worst_ratio(rule: Aggregator, rows: Tensor, f: int) -> float:

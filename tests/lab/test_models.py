@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.lab.models import lenet, logistic_regression, mlp, models, resnet18, tiny_cnn
+from holdfast.lab.models import lenet, logistic_regression, mlp, models, resnet_18, tiny_cnn
 from holdfast.seeds import stream
 
 GRAY, COLOR = (1, 28, 28), (3, 32, 32)
@@ -38,7 +38,7 @@ def test_default_shapes() -> None:
     assert {size[0] for size in SIZES} == set(models)
     for build in (lenet, logistic_regression, mlp, tiny_cnn):
         assert build()(torch.zeros(2, *GRAY)).shape == (2, 10)
-    assert resnet18()(torch.zeros(2, *COLOR)).shape == (2, 10)
+    assert resnet_18()(torch.zeros(2, *COLOR)).shape == (2, 10)
 
 
 @every_model

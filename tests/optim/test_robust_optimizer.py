@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from holdfast.memory import RobustMemory
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer, lr_scheduler
@@ -14,7 +15,6 @@ from torch.optim import Optimizer, lr_scheduler
 from holdfast import RobustStep, bgmd
 from holdfast.aggregators import Bucketing, CenteredClipping, GeometricMedian, Mean
 from holdfast.errors import NonFiniteRowsError
-from holdfast.memory import RobustMemory
 from holdfast.optim import RobustOptimizer, robust_backward
 from holdfast.seeds import stream
 from holdfast.selectors import NormSampling
@@ -276,7 +276,7 @@ def test_a_gradient_scaler_skips_the_step_if_all_rows_overflow() -> None:
     assert torch.equal(parameters_of(model), before)
     assert scaler.get_scale() < 2.0**120
     after = optimizer.robust_step.state_dict()
-    assert after["memory"] is None
+    assert after["carried"] is None
     assert torch.equal(after["generator"], memory["generator"])
     assert optimizer.result is None
 
@@ -319,7 +319,7 @@ def test_a_failed_load_changes_nothing() -> None:
         optimizer.load_state_dict(broken)
     assert optimizer.robust_step.n_steps == 1
     assert torch.equal(
-        optimizer.state_dict()["robust_step"]["memory"], before["robust_step"]["memory"]
+        optimizer.state_dict()["robust_step"]["carried"], before["robust_step"]["carried"]
     )
 
 
@@ -446,12 +446,12 @@ def test_lbfgs_is_refused() -> None:
 
 def test_a_random_rule_needs_a_generator_in_robust_backward() -> None:
     model, (x, y) = network(), next(batches(1))
-    rule = Bucketing(bucket_size=2, aggregator=GeometricMedian())
+    rule = Bucketing(bucket_size=2, rule=GeometricMedian())
     with pytest.raises(ValueError, match=r"`generator` must be given to Bucketing"):
-        robust_backward(model, cross_entropy, x, y, aggregator=rule)
+        robust_backward(model, cross_entropy, x, y, rule=rule)
     generator = stream(0, "buckets")
     found = [
-        robust_backward(model, cross_entropy, x, y, aggregator=rule, generator=generator).direction
+        robust_backward(model, cross_entropy, x, y, rule=rule, generator=generator).direction
         for _ in range(2)
     ]
     assert not torch.equal(found[0], found[1])

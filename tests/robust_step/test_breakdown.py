@@ -5,11 +5,11 @@ from functools import lru_cache
 
 import pytest
 import torch
+from holdfast.memory import RobustMemory
 from torch import Tensor
 
 from holdfast import RobustStep, bgmd, preset
 from holdfast.aggregators import CoordinateMedian, CovarianceFilter, GeometricMedian
-from holdfast.memory import RobustMemory
 from holdfast.seeds import stream
 from holdfast.selectors import NormSampling, Uniform
 from tests.samples import gaussian
@@ -119,9 +119,9 @@ def largest(
             rows[:n_bad] = attack(rows[n_bad:], carried, n_bad)
         result = step(rows[torch.randperm(N, generator=stream(t, "order"))], lr=lr)
         direction = max(direction, float(result.direction.norm()))
-        state = step.state_dict()["memory"]
+        state = step.state_dict()["carried"]
         carried = torch.zeros(D) if state is None or state.ndim == 2 else state / lr
-        worst = max(worst, result.memory_norm / lr)
+        worst = max(worst, result.carried_norm / lr)
     return direction, worst
 
 
@@ -129,7 +129,7 @@ FORMS: dict[str, Callable[[], RobustStep]] = {
     "tiles": lambda: bgmd(fraction=0.1, tile=4),
     "columns": lambda: bgmd(fraction=0.1, tile=1),
     "few tiles": lambda: bgmd(fraction=0.03, tile=16),
-    "covariance filter": lambda: bgmd(fraction=0.1, tile=4, aggregator=CovarianceFilter()),
+    "covariance filter": lambda: bgmd(fraction=0.1, tile=4, rule=CovarianceFilter()),
     "uniform": lambda: RobustStep(
         GeometricMedian(), selector=Uniform(fraction=0.1, tile=4), memory=RobustMemory()
     ),
@@ -196,7 +196,7 @@ def test_rows_that_hardly_show_in_the_sketch(
     for seed in range(5):
         result = bgmd(fraction=0.02, tile=1, generator=stream(seed, "step"))(rows, lr=0.1)
         assert float(result.direction.double().norm()) < 50
-        assert result.memory_norm / 0.1 < 50
+        assert result.carried_norm / 0.1 < 50
 
 
 def test_weights_of_rows_bound_what_a_row_can_do() -> None:
@@ -210,7 +210,7 @@ def test_weights_of_rows_bound_what_a_row_can_do() -> None:
             rows[4:] = 0.0
             rows[4:, :4] = 1e15
             norms.append(
-                step(rows, lr=1.0, row_weights=torch.tensor([1.0] * 4 + [light] * 5)).memory_norm
+                step(rows, lr=1.0, row_weights=torch.tensor([1.0] * 4 + [light] * 5)).carried_norm
             )
         assert max(norms[60:]) < 2 * max(norms[:60]) < 500
 

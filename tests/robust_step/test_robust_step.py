@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from holdfast.memory import MeanMemory, Memory, NoMemory, RobustMemory, RowMemory, memories
 from torch import Tensor, nn
 
 from holdfast import Layout, RobustStep, bgmd, preset
@@ -18,7 +19,6 @@ from holdfast.aggregators import (
     Mean,
 )
 from holdfast.errors import NonFiniteMemoryError, UnknownNameError
-from holdfast.memory import MeanMemory, Memory, NoMemory, RobustMemory, RowMemory, memories
 from holdfast.robust_step import presets
 from holdfast.seeds import stream
 from holdfast.selectors import Cyclic, Everything, NormSampling, Selector, TopNorm, Uniform
@@ -80,7 +80,7 @@ def test_with_everything_the_step_is_the_rule(
         return
     assert result.direction.equal(expected.vector)
     assert result.rejected.equal(expected.rejected)
-    assert step.state_dict()["memory"] is None
+    assert step.state_dict()["carried"] is None
     assert result.residual == 0.0
     assert result.block.is_whole
 
@@ -114,7 +114,7 @@ def test_each_memory_keeps_what_its_definition_says(
         rows = gaussian(N, D, seed, torch.float64)
         result = step(rows, lr=lr)
         assert result.weights is not None
-        kept = step.state_dict()["memory"]
+        kept = step.state_dict()["carried"]
         if isinstance(memory, NoMemory):
             assert kept is None
             continue
@@ -126,7 +126,7 @@ def test_each_memory_keeps_what_its_definition_says(
             memory.name, rows, before, rate, result.block.columns, result.weights
         )
         torch.testing.assert_close(kept, expected, rtol=1e-9, atol=1e-12)
-        assert result.memory_norm == pytest.approx(float(expected.norm()))
+        assert result.carried_norm == pytest.approx(float(expected.norm()))
         if (
             memory.follows_weights
         ):  # what is sent and what is kept are together the weighted sum of the augmented rows
@@ -213,7 +213,7 @@ def test_a_step_that_fails_did_not_happen(selector: Selector, memory: Memory) ->
     for attempt in attempts:
         with pytest.raises(ValueError, match=r"must|is not accepted by"):
             attempt()
-    object.__setattr__(step, "aggregator", Refuses())
+    object.__setattr__(step, "rule", Refuses())
     with pytest.raises(RuntimeError, match="no"):
         step(gaussian(N, D, 9, torch.float64), lr=0.1)
     for key, value in step.state_dict().items():
@@ -227,18 +227,18 @@ def test_warm_up_keeps_the_memory(memory: Memory) -> None:
         GeometricMedian(), selector=NormSampling(fraction=0.2, tile=16), memory=memory
     )
     steps(step, 3)
-    before = step.state_dict()["memory"]
+    before = step.state_dict()["carried"]
     rows = gaussian(N, D, 9, torch.float64)
     result = step(rows, lr=0.0)
     assert result.weights is not None
-    assert step.state_dict()["memory"].equal(before)
+    assert step.state_dict()["carried"].equal(before)
     torch.testing.assert_close(
         result.direction[result.block.columns], (result.weights @ rows)[result.block.columns]
     )
     step(
         rows, lr=1e-300
     )  # so small that what is owed could not be told as a gradient: counts as zero
-    assert step.state_dict()["memory"].equal(before)
+    assert step.state_dict()["carried"].equal(before)
     assert step.n_steps == 5
 
 
@@ -256,16 +256,16 @@ def test_every_column_may_have_its_own_rate(memory: Memory) -> None:
         rows = gaussian(N, D, seed, torch.float64)
         a, b = single(rows, lr=0.2), many(rows, lr=torch.full((D,), 0.2, dtype=torch.float64))
         torch.testing.assert_close(a.direction, b.direction)
-    before = many.state_dict()["memory"]
+    before = many.state_dict()["carried"]
     rates = torch.full((D,), 0.3, dtype=torch.float64)
     rates[:100] = 0.0
     result = many(gaussian(N, D, 9, torch.float64), lr=rates)
-    after = many.state_dict()["memory"]
+    after = many.state_dict()["carried"]
     assert after[..., :100].equal(before[..., :100])
     moved = result.block.columns[result.block.columns >= 100]
     assert after[..., moved].count_nonzero() == 0
     many(gaussian(N, D, 10, torch.float64), lr=torch.zeros(D, dtype=torch.float64))
-    assert many.state_dict()["memory"].equal(after)
+    assert many.state_dict()["carried"].equal(after)
 
 
 def test_a_rate_too_small_for_one_column_concerns_that_column_alone() -> None:
@@ -273,7 +273,7 @@ def test_a_rate_too_small_for_one_column_concerns_that_column_alone() -> None:
     rates[:5] = 1e-40
     for seed in range(3):
         step(gaussian(N, 40, seed), lr=rates)
-    kept = step.state_dict()["memory"]
+    kept = step.state_dict()["carried"]
     assert kept[:5].count_nonzero() == 0
     assert kept[5:].count_nonzero() > 20
 
@@ -289,12 +289,12 @@ def test_a_direction_that_does_not_fit_the_dtype_stops_the_step() -> None:
     step = bgmd(fraction=0.25, tile=1)
     rows = gaussian(9, 40, dtype=torch.float16)
     step(rows, lr=1.0)
-    before = step.state_dict()["memory"]
+    before = step.state_dict()["carried"]
     with pytest.raises(
         NonFiniteMemoryError, match=r"^`direction` must fit torch.float16, got entries up to"
     ):
         step(rows, lr=1e-6)
-    assert step.state_dict()["memory"].equal(before)
+    assert step.state_dict()["carried"].equal(before)
 
 
 def test_gradient_units_need_no_rate() -> None:
@@ -302,7 +302,7 @@ def test_gradient_units_need_no_rate() -> None:
     for seed in range(5):
         rows = gaussian(N, D, seed)
         assert rate_free(rows).direction.equal(with_one(rows, lr=1.0).direction)
-    assert rate_free(gaussian(N, D), lr=0.3).memory_norm > 0  # a rate does no harm
+    assert rate_free(gaussian(N, D), lr=0.3).carried_norm > 0  # a rate does no harm
 
 
 def test_what_is_owed_does_not_depend_on_later_rates() -> None:
@@ -312,7 +312,7 @@ def test_what_is_owed_does_not_depend_on_later_rates() -> None:
     moved = torch.zeros(40, dtype=torch.float64)
     for lr in rates:
         moved += lr * step(vector.repeat(5, 1), lr=lr).direction
-    torch.testing.assert_close(moved + step.state_dict()["memory"], sum(rates) * vector[0])
+    torch.testing.assert_close(moved + step.state_dict()["carried"], sum(rates) * vector[0])
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -337,7 +337,7 @@ def test_every_rule_works_in_a_block(case: Case, memory: Memory) -> None:
         assert bool(torch.isfinite(result.direction).all())
         assert result.direction.count_nonzero() > 0
         assert oracle.remainder(result.direction, result.block.columns).count_nonzero() == 0
-        assert result.memory_norm < 100
+        assert result.carried_norm < 100
 
 
 def test_a_coordinate_rule_moves_the_block_and_weights_keep_the_rest() -> None:
@@ -349,7 +349,7 @@ def test_a_coordinate_rule_moves_the_block_and_weights_keep_the_rest() -> None:
     columns = result.block.columns
     torch.testing.assert_close(result.direction[columns], rows[:, columns].median(0).values)
     assert result.weights is None
-    kept = step.state_dict()["memory"]
+    kept = step.state_dict()["carried"]
     assert kept[columns].count_nonzero() == 0
     mean_off = oracle.remainder(rows.mean(0), columns)
     assert float((kept / 0.5 - mean_off).norm()) < 0.2 * float(mean_off.norm())
@@ -389,7 +389,7 @@ def test_bad_rows_of_any_kind_are_survived(kind: str) -> None:
         rows[:6] = HOSTILE[kind](rows[:6])
         result = step(rows, lr=0.1)
         assert float(result.direction.norm()) < 100
-        assert result.memory_norm < 10
+        assert result.carried_norm < 10
         if kind in ("nan", "inf", "one nan", "minus inf"):
             assert result.rejected.tolist() == [True] * 6 + [False] * 9
 
@@ -406,7 +406,7 @@ def test_a_row_that_is_not_finite_off_the_block_is_rejected(
         rows[7, 50 + seed] = float("nan")
         result = step(rows, lr=0.1)
         assert torch.nonzero(result.rejected)[:, 0].tolist() == [3, 7]
-        assert result.memory_norm < 100
+        assert result.carried_norm < 100
 
 
 def test_the_mean_of_rows_counts_them_by_weight() -> None:
@@ -417,7 +417,7 @@ def test_the_mean_of_rows_counts_them_by_weight() -> None:
     weights = torch.tensor([0.0, 1.0, 2.0, 1.0], dtype=torch.float64)
     result = step(rows, lr=1.0, row_weights=weights)
     torch.testing.assert_close(
-        step.state_dict()["memory"], oracle.remainder(weights / 4 @ rows, result.block.columns)
+        step.state_dict()["carried"], oracle.remainder(weights / 4 @ rows, result.block.columns)
     )
 
 
@@ -436,7 +436,7 @@ def test_a_memory_that_overflows_stops_the_step() -> None:
         NonFiniteMemoryError, match=r"^`memory` must stay finite, got a norm of inf in MeanMemory"
     ):
         step(rows, lr=1e3)
-    assert step.state_dict()["memory"] is None
+    assert step.state_dict()["carried"] is None
 
 
 def test_residuals_of_rows_survive_a_lost_row() -> None:
@@ -444,11 +444,11 @@ def test_residuals_of_rows_survive_a_lost_row() -> None:
         GeometricMedian(), selector=NormSampling(fraction=0.2, tile=8), memory=RowMemory()
     )
     steps(step, 2)
-    before = step.state_dict()["memory"]
+    before = step.state_dict()["carried"]
     rows = gaussian(N, D, 9, torch.float64)
     rows[4, 7] = float("nan")
     step(rows, lr=0.1)
-    after = step.state_dict()["memory"]
+    after = step.state_dict()["carried"]
     assert after[4].equal(before[4])
     assert not after[3].equal(before[3])
 
@@ -467,7 +467,7 @@ def test_presets_by_name() -> None:
     )
     assert {type(step.aggregator) for step in (ours, paper, published)} == {GeometricMedian}
     assert preset("bgmd").selector == NormSampling(fraction=0.1)
-    assert repr(bgmd(aggregator=Krum(n_bad=2))).startswith(
+    assert repr(bgmd(rule=Krum(n_bad=2))).startswith(
         "RobustStep(Krum(n_bad=2, bad_fraction=None), selector=NormSampling(fraction=0.1"
     )
     for memory in MEMORIES:
@@ -480,7 +480,7 @@ def test_bad_names_of_presets() -> None:
         match=r"^`preset` must be one of bgmd, bgmd-paper, bgmd-published, got 'bgmf' \(did you mean 'bgmd'\?\)\.$",
     ):
         preset("bgmf")
-    assert preset("bgmd(aggregator='krum(n_bad=2)')").aggregator == Krum(n_bad=2)
+    assert preset("bgmd(rule='krum(n_bad=2)')").aggregator == Krum(n_bad=2)
     with pytest.raises(
         ValueError, match=r"^`bgmd` must be given fraction, tile, units, aggregator, got 'k'\.$"
     ):
@@ -571,7 +571,7 @@ def test_states_that_do_not_fit_are_refused() -> None:
             step.load_state_dict(state)  # type: ignore[arg-type]
         assert str(caught.value).startswith(message)
     after = step.state_dict()
-    assert after["memory"].equal(good["memory"])
+    assert after["carried"].equal(good["carried"])
     assert after["generator"].equal(good["generator"])
     assert after["n_steps"] == 1
     with pytest.raises(

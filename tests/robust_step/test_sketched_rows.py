@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from holdfast.memory import AugmentedRows
 from torch import Tensor
 
 from holdfast import SketchedGeometricMedian
-from holdfast.aggregators import GeometricMedian, Given
+from holdfast.aggregators import CallContext, GeometricMedian
 from holdfast.geometry import Block, DenseRows, Tiling
-from holdfast.memory import AugmentedRows
 from holdfast.robust_step import SketchedRows, importance_weighted
 from holdfast.seeds import stream
 from holdfast.selectors import NormSampling, Uniform
@@ -118,7 +118,7 @@ def test_many_rows_are_swept_and_few_are_not() -> None:
     assert sketched.streamable is not None
     assert sketched.keep(torch.arange(50)).streamable is None
     swept = GeometricMedian().aggregate(sketched)
-    solved = GeometricMedian()._solve(sketched.gram(), Given())
+    solved = GeometricMedian()._solve(sketched.gram(), CallContext())
     assert swept.weights is not None
     torch.testing.assert_close(swept.weights, solved.weights, rtol=1e-2, atol=1e-5)
     torch.testing.assert_close(swept.vector, augmented.combine(swept.weights))

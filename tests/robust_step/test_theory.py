@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from holdfast.memory import AugmentedRows, MeanMemory, Memory, NoMemory, RobustMemory, RowMemory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -9,7 +10,6 @@ from torch import Tensor
 from holdfast import RobustStep, bgmd
 from holdfast.aggregators import GeometricMedian
 from holdfast.geometry import DenseRows, Tiling
-from holdfast.memory import AugmentedRows, MeanMemory, Memory, NoMemory, RobustMemory, RowMemory
 from holdfast.seeds import stream
 from holdfast.selectors import NormSampling, Selector, TopNorm, Uniform
 from holdfast.selectors._sampling import inclusion_probabilities
@@ -70,7 +70,7 @@ def test_iterates_differ_from_the_virtual_ones_by_the_memory(rates: list[float])
         assert result.weights is not None
         x = x - lr * result.direction
         virtual = virtual - lr * (result.weights @ rows)
-        torch.testing.assert_close(x - virtual, step.state_dict()["memory"], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(x - virtual, step.state_dict()["carried"], rtol=1e-9, atol=1e-12)
 
 
 # Lemma 3: on clean rows the memory stays bounded: E ||m||^2 <= 4 (1 - xi^2) / xi^2 * lr^2 * sigma^2.
@@ -86,7 +86,7 @@ def test_the_memory_of_clean_rows_stays_bounded(memory: Memory, selector: Select
     for t in range(400):
         rows = gaussian(7, 60, t, torch.float64) + 1.0
         sigma_squared = max(sigma_squared, float(rows.square().sum(1).mean()))
-        squares.append(step(rows, lr=lr).memory_norm ** 2)
+        squares.append(step(rows, lr=lr).carried_norm ** 2)
     assert sum(squares) / len(squares) <= 4 * (1 - xi**2) / xi**2 * lr**2 * sigma_squared
 
 

@@ -30,7 +30,7 @@ def trajectory(name: str) -> list[dict[str, object]]:
             {
                 "columns": result.block.columns.tolist()[:5],
                 "direction": float(result.direction.norm()),
-                "memory": result.memory_norm,
+                "memory": result.carried_norm,
                 "residual": result.residual,
             }
         )

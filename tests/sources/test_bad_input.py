@@ -136,7 +136,7 @@ def test_a_loss_that_is_not_finite_is_refused_and_nothing_has_changed() -> None:
     message = "`loss_fn` must be finite for at least half of the rows, got 4 of 4 with NaN or inf"
     with pytest.raises(NonFiniteRowsError, match=message):
         step.backward(batches(torch.randn(8, 3), torch.full((8, 1), torch.nan)), lr=0.1)
-    assert torch.equal(step.state_dict()["memory"], memory["memory"])
+    assert torch.equal(step.state_dict()["carried"], memory["carried"])
     assert torch.equal(step.state_dict()["generator"], memory["generator"])
     assert step.n_steps == 1
     assert all(map(torch.equal, model.parameters(), parameters))

@@ -191,14 +191,14 @@ def test_losses_of_single_samples_are_kept() -> None:
 
 def test_robust_backward_writes_what_the_explicit_way_writes() -> None:
     model, x, y = CASES[2].make()
-    result = robust_backward(model, cross_entropy, x, y, aggregator=GeometricMedian())
+    result = robust_backward(model, cross_entropy, x, y, rule=GeometricMedian())
     written = Layout(model).flatten(
         [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     )
     explicit = GeometricMedian()(PerSample(model, cross_entropy)(x, y))
     torch.testing.assert_close(written, explicit, rtol=1e-3, atol=1e-6)
     assert result.weights is not None
-    robust_backward(model, cross_entropy, x, y, aggregator=GeometricMedian())
+    robust_backward(model, cross_entropy, x, y, rule=GeometricMedian())
     twice = Layout(model).flatten(
         [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     )

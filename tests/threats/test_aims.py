@@ -35,7 +35,7 @@ MIXING = "mixing(n_bad=8) | geometric-median"
 FILTER = "covariance-filter"
 TRUSTED = "trusted-reference"
 PAPER = "bgmd-paper(fraction=0.1)"
-BLOCK_FILTER = "bgmd(fraction=0.1, aggregator='covariance-filter')"
+BLOCK_FILTER = "bgmd(fraction=0.1, rule='covariance-filter')"
 
 
 def plain_mean(rows: Tensor) -> Tensor:

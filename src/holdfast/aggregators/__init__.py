@@ -1,13 +1,14 @@
 """Rules that turn rows [n, d], some of them bad, into one vector [d]."""
 
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, as_rule, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._bucketing import Bucketing
 from holdfast.aggregators._bulyan import Bulyan
+from holdfast.aggregators._call import CallArguments, CallContext, StepArguments
 from holdfast.aggregators._centered_clipping import CenteredClipping
 from holdfast.aggregators._coordinate_median import CoordinateMedian
 from holdfast.aggregators._covariance_filter import CovarianceFilter
-from holdfast.aggregators._families import CoordinateAggregator, GramAggregator
+from holdfast.aggregators._families import CoordinateAggregator, GramAggregator, LengthAggregator
 from holdfast.aggregators._geometric_median import GeometricMedian
 from holdfast.aggregators._krum import Krum
 from holdfast.aggregators._majority_vote import MajorityVote
@@ -23,12 +24,12 @@ from holdfast.aggregators._norm_trim import NormTrim
 from holdfast.aggregators._radius_filter import RadiusFilter
 from holdfast.aggregators._resilience_filter import ResilienceFilter
 from holdfast.aggregators._sign_majority import SignMajority
+from holdfast.aggregators._sketched import Sketched
 from holdfast.aggregators._spectral_filter import SpectralFilter
 from holdfast.aggregators._trimmed_mean import TrimmedMean
 from holdfast.aggregators._trusted_reference import TrustedReference
-from holdfast.aggregators._wrapper import Wrapper
+from holdfast.aggregators._wrapper import MixingWrapper, Wrapper
 from holdfast.aggregators._zeno import Zeno
-from holdfast.registry import Registry
 
 __all__ = [
     "Aggregate",
@@ -36,19 +37,22 @@ __all__ = [
     "BadRowLimit",
     "Bucketing",
     "Bulyan",
+    "CallArguments",
+    "CallContext",
     "CenteredClipping",
     "CoordinateAggregator",
     "CoordinateMedian",
     "CovarianceFilter",
     "GeometricMedian",
-    "Given",
     "GramAggregator",
     "Krum",
+    "LengthAggregator",
     "MajorityVote",
     "Mean",
     "MeanAroundMedian",
     "Medoid",
     "MinimumDiameter",
+    "MixingWrapper",
     "MultiKrum",
     "NearestNeighborMixing",
     "NormClipping",
@@ -57,21 +61,13 @@ __all__ = [
     "RadiusFilter",
     "ResilienceFilter",
     "SignMajority",
+    "Sketched",
     "SpectralFilter",
+    "StepArguments",
     "TrimmedMean",
     "TrustedReference",
     "Wrapper",
     "Zeno",
+    "as_rule",
     "rules",
 ]
-
-rules: Registry[Aggregator] = Registry(
-    "rule",
-    [
-        member
-        for member in list(globals().values())
-        if isinstance(member, type) and "name" in vars(member)
-    ],
-    inner="aggregator",
-)
-"""Every rule by its short name: `rules.parse("mixing(n_bad=3) | geometric-median")`."""

@@ -1,33 +1,20 @@
 """The base of all rules: a checked call from rows to one vector."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from holdfast._typing import Score, TensorOrTensors
-from holdfast.checks import (
-    check_enough_rows,
-    check_finite_weight,
-    check_generator,
-    check_row_weights,
-    check_vector,
-    failure,
-)
-from holdfast.geometry import DenseRows, Outcome, Rows
-
-# Arguments that a call may pass besides the rows.
-NOTHING: frozenset[str] = frozenset()
-ROW_WEIGHTS = frozenset({"row_weights"})
-REFERENCE = frozenset({"reference"})
-SCORE = frozenset({"score"})
-GENERATOR = frozenset({"generator"})
+from holdfast._typing import TensorOrTensors
+from holdfast.aggregators._call import NOTHING, CallArguments, CallContext
+from holdfast.checks import check_enough_rows, check_instance, is_array
+from holdfast.geometry import DenseRows, GramRows, Outcome, Rows
+from holdfast.registry import Registry
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Aggregate:
     """The result of a rule.
 
@@ -51,36 +38,23 @@ class Aggregate:
     steps: int = 0
     reference_weight: float = 0.0
 
+    def __repr__(self) -> str:
+        left_out = torch.nonzero(self.rejected)[:, 0].tolist()
+        gap = "" if self.gap is None else f", gap={self.gap:.1e}"
+        return (
+            f"Aggregate(d={len(self.vector)}, n={len(self.rejected)}, rejected={left_out}"
+            f"{gap}, outcome={self.outcome.value!r})"
+        )
 
-@dataclass(frozen=True, eq=False)
-class Given:
-    """The arguments of a call besides the rows.
-
-    Once checked, row_weights are [n] float64 on the CPU with sum 1, or None for equal weights.
-    """
-
-    row_weights: Tensor | None = None
-    reference: Tensor | None = None
-    score: Score | None = None
-    generator: torch.Generator | None = None
-
-    @property
-    def references(self) -> Sequence[Tensor]:
-        return () if self.reference is None else (self.reference,)
-
-    def for_rows(self, indices: Tensor) -> "Given":
-        """The same for the rows at `indices`, whose weights are normalized to the sum 1."""
-        if self.row_weights is None or len(indices) == len(self.row_weights):
-            return self
-        left = self.row_weights[indices]
-        check_finite_weight(float(left.sum()))
-        return replace(self, row_weights=_none_if_equal(left / left.sum()))
-
-    def weights_of(self, n: int) -> Tensor:
-        """[n] the row weights; equal ones if none were given."""
-        if self.row_weights is None:
-            return torch.full((n,), 1.0 / n, dtype=torch.float64)
-        return self.row_weights
+    def for_all(self, used: Tensor, n: int) -> "Aggregate":
+        """The aggregate of the rows at `used`, in terms of all n rows."""
+        rejected = torch.ones(n, dtype=torch.bool)
+        rejected[used] = self.rejected
+        weights = None
+        if self.weights is not None:
+            weights = torch.zeros(n, dtype=torch.float64)
+            weights[used] = self.weights
+        return replace(self, weights=weights, rejected=rejected)
 
 
 class Aggregator(ABC):
@@ -96,11 +70,6 @@ class Aggregator(ABC):
 
     reads_order: ClassVar[bool] = False
     """Whether the result depends on the order of rows, so that wrappers must not mix them."""
-
-    @property
-    def reads_columns(self) -> bool:
-        """Whether the rule reads single coordinates, which a sketch of the rows cannot offer."""
-        return False
 
     @property
     @abstractmethod
@@ -131,7 +100,7 @@ class Aggregator(ABC):
         """Whether the rule reads inner products of rows, so that a wrapper should measure them."""
 
     @abstractmethod
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
         """The rule itself, on checked arguments."""
 
     def __str__(self) -> str:
@@ -141,83 +110,69 @@ class Aggregator(ABC):
         shown = [f"{field.name}={value}" for field, value in values if value != field.default]
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    @overload
     def __call__(
-        self,
-        rows: Rows | TensorOrTensors,
-        *,
-        row_weights: Tensor | None = None,
-        reference: Tensor | None = None,
-        score: Score | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Return the vector [d]; see :meth:`aggregate`."""
-        return self.aggregate(
-            rows, row_weights=row_weights, reference=reference, score=score, generator=generator
-        ).vector
+        self, rows: Rows | TensorOrTensors, **arguments: Unpack[CallArguments]
+    ) -> Tensor: ...
+    @overload
+    def __call__(self, rows: Any, **arguments: Unpack[CallArguments]) -> Any: ...
+    def __call__(self, rows: Any, **arguments: Unpack[CallArguments]) -> Any:
+        """Return the vector [d], as a NumPy array for NumPy arrays; see :meth:`aggregate`."""
+        vector = self.aggregate(rows, **arguments).vector
+        first = rows[0] if isinstance(rows, (list, tuple)) and rows else rows
+        return vector.numpy() if is_array(first) else vector
 
     @torch.no_grad()
     def aggregate(
-        self,
-        rows: Rows | TensorOrTensors,
-        *,
-        row_weights: Tensor | None = None,
-        reference: Tensor | None = None,
-        score: Score | None = None,
-        generator: torch.Generator | None = None,
+        self, rows: Rows | TensorOrTensors, **arguments: Unpack[CallArguments]
     ) -> Aggregate:
         """Return the vector with its weights, the rejected rows and the solver's outcome.
 
         Args:
-            rows: [n, d] tensor, list of [n, ...] tensors (one per parameter), or any `Rows`.
-            row_weights: [n] how much each row counts. The share of bad rows is then counted in
-                weight.
-            reference: [d] a trusted or previous direction.
-            score: rates a direction on trusted data; larger is better.
-            generator: source of random numbers.
+            rows: [n, d] tensor or NumPy array, list of [n, ...] tensors (one per parameter), or any
+                `Rows`.
+            **arguments: `row_weights`, `reference`, `score` and `generator`, for rules that accept
+                them; see :class:`CallArguments`.
         """
         rows = rows if isinstance(rows, Rows) else DenseRows(rows)
-        given = self._check(rows, Given(row_weights, reference, score, generator))
+        check_enough_rows(rows.n, self.n_needed, self)
+        context = CallContext(**arguments).checked(self, rows.n, rows.d)
         # Autocast would round inner products to the three digits of half precision.
         with torch.autocast(rows.device.type, enabled=False):
-            if given.row_weights is None or bool((given.row_weights > 0).all()):
-                return self._aggregate(rows, given)
-            used = torch.nonzero(given.row_weights)[:, 0]
+            if context.row_weights is None or bool((context.row_weights > 0).all()):
+                return self._aggregate(rows, context)
+            used = torch.nonzero(context.row_weights)[:, 0]
             check_enough_rows(len(used), self.n_needed, self)
-            return _spread(self._aggregate(rows.keep(used), given.for_rows(used)), used, rows.n)
+            return self._aggregate(rows.keep(used), context.for_rows(used)).for_all(used, rows.n)
 
-    def _check(self, rows: Rows, given: Given) -> Given:
-        check_enough_rows(rows.n, self.n_needed, self)
-        for argument, value in vars(given).items():
-            if value is None and argument in self.needs:
-                raise failure(argument, f"be given to {self}", None)
-            if value is not None and argument not in self.takes:
-                raise ValueError(f"`{argument}` is not accepted by {self}.")
-        if given.reference is not None:
-            check_vector("reference", given.reference, rows.d)
-        if given.score is not None and not callable(given.score):
-            raise failure("score", "be a function of a direction", type(given.score).__name__)
-        if given.generator is not None:
-            check_generator(given.generator)
-        if given.row_weights is None:
-            return given
-        weights = check_row_weights(given.row_weights, rows.n)
-        return replace(given, row_weights=_none_if_equal(weights))
+    def weights_from_gram(self, gram: Tensor, **arguments: Unpack[CallArguments]) -> Tensor:
+        """Return the weights [n] of rows of which only the inner products `gram` [n, n] are known.
 
+        The inner products are about the origin. For rules that read inner products or lengths only;
+        others raise an error. Use a float64 matrix: float32 has lost the differences of rows that
+        are close to each other.
 
-def _none_if_equal(weights: Tensor) -> Tensor | None:
-    """None for equal weights, so that they give the same bits as no weights."""
-    return None if bool((weights == weights[0]).all()) else weights
+        Example:
+            >>> from holdfast.aggregators import Krum
+            >>> rows = torch.tensor([[1.0], [1.1], [1.3], [2.0], [-80.0]])
+            >>> Krum(n_bad=1).weights_from_gram(rows @ rows.T)
+            tensor([0., 1., 0., 0., 0.], dtype=torch.float64)
+        """
+        weights = self.aggregate(GramRows(gram), **arguments).weights
+        assert weights is not None, "a rule that reads no columns combines rows"
+        return weights
 
 
-def _spread(aggregate: Aggregate, used: Tensor, n: int) -> Aggregate:
-    """The aggregate of the rows at `used`, in terms of all n rows."""
-    rejected = torch.ones(n, dtype=torch.bool)
-    rejected[used] = aggregate.rejected
-    weights = None
-    if aggregate.weights is not None:
-        weights = torch.zeros(n, dtype=torch.float64)
-        weights[used] = aggregate.weights
-    return replace(aggregate, weights=weights, rejected=rejected)
+rules: Registry[Aggregator] = Registry("rule", inner="rule")
+"""Every rule by its short name: `rules.parse("mixing(n_bad=3) | geometric-median")`."""
+
+
+def as_rule(rule: Aggregator | str, name: str = "rule") -> Aggregator:
+    """The rule itself, or the one that a text such as `"krum(n_bad=2)"` names."""
+    if isinstance(rule, str):
+        return rules.parse(rule)
+    check_instance(name, rule, Aggregator)
+    return rule
 
 
 def one_hot(index: int, n: int) -> Tensor:

@@ -5,20 +5,22 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import GENERATOR, Aggregator, Given
-from holdfast.aggregators._wrapper import Wrapper, check_wrappable
+from holdfast.aggregators._aggregator import Aggregator, rules
+from holdfast.aggregators._call import GENERATOR, CallContext
+from holdfast.aggregators._wrapper import MixingWrapper
 from holdfast.checks import check_count
 from holdfast.geometry import Lengths
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
-class Bucketing(Wrapper):
+class Bucketing(MixingWrapper):
     r"""Shuffles the rows, averages them in buckets of `bucket_size`, and passes on the means.
 
-    The call's `generator` draws the permutation; the bucket means go to `aggregator`. `row_weights`
+    The call's `generator` draws the permutation; the bucket means go to `rule`. `row_weights`
     weight the rows within a bucket, and a bucket by their sum. One bad row spoils its whole bucket,
-    so with s the bucket size the rule resists what `aggregator` resists among
+    so with s the bucket size the rule resists what `rule` resists among
     :math:`\lceil n / s \rceil` rows. The order of rows matters only through the draw. In Gram space
     it costs one n x n product.
 
@@ -27,40 +29,40 @@ class Bucketing(Wrapper):
 
     Example:
         >>> from holdfast.aggregators import Mean
-        >>> rule, generator = Bucketing(bucket_size=2, aggregator=Mean()), torch.Generator()
+        >>> rule, generator = Bucketing(bucket_size=2, rule=Mean()), torch.Generator()
         >>> rule(torch.tensor([[1.0], [2.0], [3.0], [6.0]]), generator=generator.manual_seed(0))
         tensor([3.])
     """
 
     bucket_size: int
-    aggregator: Aggregator
+    rule: Aggregator | str
 
     name = "bucketing"
     _own_needs = GENERATOR
     _mixes_by_products = False
 
     def __post_init__(self) -> None:
-        check_wrappable(self.aggregator)
+        self._set_rule()
         check_count("bucket_size", self.bucket_size, at_least=1)
 
     @property
     def takes(self) -> frozenset[str]:
-        return self.aggregator.takes | GENERATOR
+        return self.inner.takes | GENERATOR
 
     @property
     def n_needed(self) -> int:
-        return (self.aggregator.n_needed - 1) * self.bucket_size + 1
+        return (self.inner.n_needed - 1) * self.bucket_size + 1
 
     def _n_resisted(self, n: int) -> int:
-        return self.aggregator.n_resisted(ceil(n / self.bucket_size))
+        return self.inner.n_resisted(ceil(n / self.bucket_size))
 
-    def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
-        n, generator = measured.n, given.generator
+    def _mix(self, measured: Lengths, context: CallContext) -> tuple[Tensor, Tensor | None]:
+        n, generator = measured.n, context.generator
         assert generator is not None
         order = torch.randperm(n, generator=generator, device=generator.device).cpu()
-        shares = given.weights_of(n)
+        shares = context.weights_of(n)
         matrix = torch.zeros(ceil(n / self.bucket_size), n, dtype=torch.float64)
         for bucket, members in enumerate(torch.split(order, self.bucket_size)):
             matrix[bucket, members] = shares[members]
         totals = matrix.sum(1)
-        return matrix / totals[:, None], None if given.row_weights is None else totals
+        return matrix / totals[:, None], None if context.row_weights is None else totals

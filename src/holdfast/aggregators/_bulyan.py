@@ -5,14 +5,16 @@ import torch
 from torch import Tensor
 
 from holdfast._compile import WIDTH
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import CallContext
 from holdfast.aggregators._krum import krum_choice
 from holdfast.aggregators._mean_around_median import mean_around_median
-from holdfast.geometry import Rows
+from holdfast.geometry import Rows, by_column
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class Bulyan(BadRowLimit, Aggregator):
     r"""Krum's choice of rows, then a mean around the median of each coordinate.
@@ -33,11 +35,11 @@ class Bulyan(BadRowLimit, Aggregator):
 
     name = "bulyan"
     reads_products = True
-    reads_columns = True
     rows_per_bad = 4
     rows_besides = 3
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
+        rows = by_column(rows)
         gram = rows.gram()
         n_bad = self.n_bad_left(gram.n, gram.n_lost)
         n_chosen = gram.n - 2 * n_bad

@@ -3,13 +3,15 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import REFERENCE, ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
+from holdfast.aggregators._call import REFERENCE, ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count, check_positive
 from holdfast.geometry import Gram, Outcome, Solution, distances_from
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class CenteredClipping(GramAggregator):
     r"""A few steps from a starting point toward the rows, each of which pulls by at most `radius`.
@@ -43,12 +45,12 @@ class CenteredClipping(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
         # Seen from the start: the reference, which is the point after the rows, or the origin.
-        seen = gram.about_origin if given.reference is None else gram.about(gram.n)
+        seen = gram.about_origin if context.reference is None else gram.about(gram.n)
         products = seen[: gram.n, : gram.n]
         radius = self.radius / gram.unit
-        shares = given.weights_of(gram.n)
+        shares = context.weights_of(gram.n)
         weights = torch.zeros_like(shares)  # of g_i - start
         for _ in range(self.n_steps):
             distances = distances_from(products, weights)

@@ -5,12 +5,14 @@ import torch
 from torch import Tensor
 
 from holdfast._typing import ColumnFunction
-from holdfast.aggregators._aggregator import ROW_WEIGHTS
+from holdfast.aggregators._aggregator import rules
+from holdfast.aggregators._call import ROW_WEIGHTS
 from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.geometry import median
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(CoordinateAggregator):
     r"""The median of each coordinate (the paper's CmD).

@@ -5,13 +5,15 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import Gram, Outcome, PrincipalScores, Solution, squared_hull_distances
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class CovarianceFilter(BadRowLimit, GramAggregator):
     r"""The weighted mean with the least largest variance along a spectral reweighting (CAF).
@@ -39,8 +41,8 @@ class CovarianceFilter(BadRowLimit, GramAggregator):
     one_of = ()
     takes = ROW_WEIGHTS
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        shares = given.weights_of(gram.n) * gram.n
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        shares = context.weights_of(gram.n) * gram.n
         least_total = gram.n - 2 * self.n_bad_left(gram.n, gram.n_lost)
         scores_of = PrincipalScores(gram)
         far = squared_hull_distances(gram.products[: gram.n, : gram.n])

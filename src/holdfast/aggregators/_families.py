@@ -1,16 +1,16 @@
-"""The two families of rules: on inner products, and on single columns."""
+"""The families of rules: on inner products, on lengths, and on single columns."""
 
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast._compile import WIDTH, column_kernel
 from holdfast._typing import ColumnFunction
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
+from holdfast.aggregators._aggregator import Aggregate, Aggregator
+from holdfast.aggregators._call import CallContext
 from holdfast.checks import check_finite_majority
-from holdfast.geometry import Gram, Rows, Solution
+from holdfast.geometry import ColumnRows, Gram, Lengths, Rows, Solution, by_column
 
 
 class GramAggregator(Aggregator):
@@ -24,39 +24,50 @@ class GramAggregator(Aggregator):
     reads_products = True
 
     @abstractmethod
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        """Weights for the kept rows of `gram`; `given` is restricted to these rows.
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        """Weights for the kept rows of `gram`; `context` is restricted to these rows."""
 
-        A rule that compares only norms sets `reads_products = False` and gets `Lengths` instead,
-        which cost a lighter pass.
-        """
-
-    def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
+    def _without_gram(self, rows: Rows, context: CallContext) -> Aggregate | None:
         """The aggregate without the Gram matrix, if the rule has a way that is cheaper here."""
         return None
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        found = self._without_gram(rows, given)
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
+        found = self._without_gram(rows, context)
         if found is not None:
             return found
-        gram: Any
-        if self.reads_products:
-            gram = rows.gram(given.references, given.row_weights)
-        else:
-            gram = rows.lengths()
-        solution = self._solve(gram, given.for_rows(gram.kept))
-        weights = torch.zeros(rows.n, dtype=torch.float64)
-        weights[gram.kept] = solution.weights
-        rejected = torch.ones(rows.n, dtype=torch.bool)
-        unused = solution.weights == 0
-        rejected[gram.kept] = unused if solution.rejected is None else solution.rejected
-        # A rule that gives every row its own weight is the mean, also in the bits of its sum.
-        is_mean = torch.equal(weights, given.weights_of(rows.n))
-        vector = rows.combine(weights, exact=gram.exact and not is_mean)
-        if solution.reference_weight != 0.0 and given.reference is not None:
-            vector += solution.reference_weight * given.reference.to(vector)
-        outcome, gap, steps = solution.outcome, solution.gap, solution.steps
-        return Aggregate(vector, weights, rejected, outcome, gap, steps, solution.reference_weight)
+        gram = rows.gram(context.references, context.row_weights)
+        return _combined(rows, gram, self._solve(gram, context.for_rows(gram.kept)), context)
+
+
+class LengthAggregator(Aggregator):
+    """A rule that computes the weights of the rows from their norms, by a lighter pass."""
+
+    reads_products = False
+
+    @abstractmethod
+    def _solve(self, lengths: Lengths, context: CallContext) -> Solution:
+        """Weights for the kept rows of `lengths`; `context` is restricted to these rows."""
+
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
+        lengths = rows.lengths()
+        solution = self._solve(lengths, context.for_rows(lengths.kept))
+        return _combined(rows, lengths, solution, context)
+
+
+def _combined(rows: Rows, measured: Lengths, solution: Solution, context: CallContext) -> Aggregate:
+    """The weighted sum of the rows, with the solution in terms of all rows."""
+    weights = torch.zeros(rows.n, dtype=torch.float64)
+    weights[measured.kept] = solution.weights
+    rejected = torch.ones(rows.n, dtype=torch.bool)
+    unused = solution.weights == 0
+    rejected[measured.kept] = unused if solution.rejected is None else solution.rejected
+    # A rule that gives every row its own weight is the mean, also in the bits of its sum.
+    is_mean = torch.equal(weights, context.weights_of(rows.n))
+    vector = rows.combine(weights, exact=measured.exact and not is_mean)
+    if solution.reference_weight != 0.0 and context.reference is not None:
+        vector += solution.reference_weight * context.reference.to(vector)
+    outcome, gap, steps = solution.outcome, solution.gap, solution.steps
+    return Aggregate(vector, weights, rejected, outcome, gap, steps, solution.reference_weight)
 
 
 class CoordinateAggregator(Aggregator):
@@ -67,14 +78,14 @@ class CoordinateAggregator(Aggregator):
     """
 
     reads_products = False
-    reads_columns = True
 
     @abstractmethod
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         """A function from a chunk [n, c] to [c]; `n_lost` further rows were not finite."""
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        vector, is_clean = self._map(rows, rows.n_lost, given)
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
+        rows = by_column(rows)
+        vector, is_clean = self._map(rows, rows.n_lost, context)
         rejected = torch.zeros(rows.n, dtype=torch.bool)
         if not is_clean:
             finite = rows.finite()
@@ -83,14 +94,14 @@ class CoordinateAggregator(Aggregator):
             if bool(rejected.any()):
                 kept = torch.nonzero(finite)[:, 0]
                 n_lost = rows.n_lost + rows.n - len(kept)
-                vector, _ = self._map(rows.keep(kept), n_lost, given.for_rows(kept))
+                vector, _ = self._map(rows.keep(kept), n_lost, context.for_rows(kept))
         return Aggregate(vector, None, rejected)
 
-    def _map(self, rows: Rows, n_lost: int, given: Given) -> tuple[Tensor, bool]:
+    def _map(self, rows: ColumnRows, n_lost: int, context: CallContext) -> tuple[Tensor, bool]:
         def make() -> ColumnFunction:
-            return self._column_function(rows.n, n_lost, given.row_weights)
+            return self._column_function(rows.n, n_lost, context.row_weights)
 
-        if given.row_weights is not None:  # a kernel would be compiled for these weights only
+        if context.row_weights is not None:  # a kernel would be compiled for these weights only
             return rows.map_columns(make(), WIDTH)
         key = (self, rows.n, n_lost, rows.dtype, rows.device)
         return rows.map_columns(column_kernel(key, make, str(self), rows.n), WIDTH)

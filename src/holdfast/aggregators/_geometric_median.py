@@ -3,7 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Aggregate, Given
+from holdfast.aggregators._aggregator import Aggregate, rules
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_count, check_positive
 from holdfast.geometry import (
@@ -18,6 +19,7 @@ from holdfast.geometry import (
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(GramAggregator):
     r"""The point with the least sum of distances to the rows (the paper's GmD), certified.
@@ -54,12 +56,12 @@ class GeometricMedian(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
+    def _without_gram(self, rows: Rows, context: CallContext) -> Aggregate | None:
         streamable = rows.streamable
         if streamable is None or not pays_to_stream(streamable):
             return None
         found = streaming_geometric_median(
-            streamable, row_weights=given.row_weights, tolerance=self.tolerance
+            streamable, row_weights=context.row_weights, tolerance=self.tolerance
         )
         if found is None:
             return None
@@ -69,7 +71,10 @@ class GeometricMedian(GramAggregator):
         none = torch.zeros(rows.n, dtype=torch.bool)
         return Aggregate(vector, weights, none, solution.outcome, solution.gap, solution.steps)
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
         return geometric_median(
-            gram, row_weights=given.row_weights, tolerance=self.tolerance, max_steps=self.max_steps
+            gram,
+            row_weights=context.row_weights,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
         )

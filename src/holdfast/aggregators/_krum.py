@@ -3,13 +3,15 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Given, one_hot
+from holdfast.aggregators._aggregator import one_hot, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import Gram, Solution, least
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class Krum(BadRowLimit, GramAggregator):
     r"""The row closest to its neighbors.
@@ -29,7 +31,7 @@ class Krum(BadRowLimit, GramAggregator):
     name = "krum"
     rows_besides = 3
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
         n_bad = self.n_bad_left(gram.n, gram.n_lost)
         return Solution(one_hot(krum_choice(gram.squared_distances, n_bad), gram.n))
 

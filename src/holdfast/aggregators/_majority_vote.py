@@ -5,16 +5,18 @@ import torch
 from torch import Tensor
 
 from holdfast._compile import WIDTH
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given, equal_weights
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, equal_weights, rules
+from holdfast.aggregators._call import CallContext
 from holdfast.checks import check_count, check_finite_majority, failure
 from holdfast.errors import NoMajorityError
-from holdfast.geometry import Rows
+from holdfast.geometry import ColumnRows, Rows, by_column
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 """Integers by the bytes of an entry, to compare bit patterns."""
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class MajorityVote(Aggregator):
     r"""The mean, over groups, of the row that most members of the group hold, bit for bit.
@@ -40,7 +42,6 @@ class MajorityVote(Aggregator):
 
     name = "majority-vote"
     reads_products = False
-    reads_columns = True
     reads_order = True
 
     def __post_init__(self) -> None:
@@ -55,10 +56,10 @@ class MajorityVote(Aggregator):
     def _n_resisted(self, n: int) -> int:
         return (self.group_size - 1) // 2
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
         if rows.n % self.group_size:
             raise failure("rows", f"come in whole groups of {self.group_size}", f"{rows.n} rows")
-        equal = self._equal(rows)
+        equal = self._equal(by_column(rows))
         votes = equal.sum(2).max(1)  # in each group, the most members that hold one row
         undecided = torch.nonzero(2 * votes.values <= self.group_size)[:, 0]
         if len(undecided):
@@ -76,7 +77,7 @@ class MajorityVote(Aggregator):
         vector = rows.combine(equal_weights(winners[finite], rows.n))
         return Aggregate(vector, weights.flatten(), ~agreeing.flatten())
 
-    def _equal(self, rows: Rows) -> Tensor:
+    def _equal(self, rows: ColumnRows) -> Tensor:
         """[groups, size, size] which members of a group are equal in every bit."""
         size = self.group_size
         equal = torch.ones(rows.n // size, size, size, dtype=torch.bool, device=rows.device)
@@ -86,4 +87,5 @@ class MajorityVote(Aggregator):
             )
             for i in range(size):
                 equal[:, i] &= (bits[:, i : i + 1] == bits).all(2)
-        return equal.cpu()
+        # Rows are equal if no holder of columns sees a difference.
+        return rows.holders.max((~equal).to(torch.uint8)).cpu() == 0

@@ -3,12 +3,14 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Aggregate, Aggregator, Given
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, rules
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.checks import check_finite_majority
 from holdfast.geometry import Rows
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class Mean(Aggregator):
     r"""The mean of the rows: what plain SGD uses, and what one bad row can move anywhere.
@@ -29,17 +31,17 @@ class Mean(Aggregator):
     def _n_resisted(self, n: int) -> int:
         return 0
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        weights = given.weights_of(rows.n)
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
+        weights = context.weights_of(rows.n)
         vector = rows.combine(weights)
         # A non-finite entry anywhere in the rows makes this sum non-finite.
-        if not bool(torch.isfinite(vector.sum())):
+        if not rows.holders.all(bool(torch.isfinite(vector.sum()))):
             finite = rows.finite()
             if bool(finite.all()):  # only the sum over the columns overflowed
                 return Aggregate(vector, weights, weights == 0)
             check_finite_majority(finite)
             kept = torch.nonzero(finite)[:, 0]
-            left = given.for_rows(kept).weights_of(len(kept))
+            left = context.for_rows(kept).weights_of(len(kept))
             weights = torch.zeros_like(weights).index_copy(0, kept, left)
             vector = rows.combine(weights, exact=True)
         return Aggregate(vector, weights, weights == 0)

@@ -5,12 +5,14 @@ import torch
 from torch import Tensor
 
 from holdfast._typing import ColumnFunction
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.geometry import median, order_statistics
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class MeanAroundMedian(BadRowLimit, CoordinateAggregator):
     r"""The mean, for each coordinate, of the :math:`n - f` values nearest to its median (MeaMed).

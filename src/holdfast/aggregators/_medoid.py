@@ -3,7 +3,8 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given, one_hot
+from holdfast.aggregators._aggregator import one_hot, rules
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import (
     FAR,
@@ -17,6 +18,7 @@ from holdfast.geometry import (
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class Medoid(GramAggregator):
     r"""The row with the least sum of distances to the rows.
@@ -41,8 +43,8 @@ class Medoid(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        weights = given.weights_of(gram.n)
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        weights = context.weights_of(gram.n)
         center = most_central(gram.distances, weights)
         usual = half_weight_radius(gram.distances[center], weights)
         if usual == 0.0:  # more than half of the weight is on one point

@@ -6,8 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Given, equal_weights
+from holdfast.aggregators._aggregator import equal_weights, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import failure
 from holdfast.geometry import Gram, Solution, least
@@ -17,6 +18,7 @@ MOST_DISTANCES = 100_000_000
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class MinimumDiameter(BadRowLimit, GramAggregator):
     r"""The mean of the :math:`n - f` rows with the least diameter (MDA).
@@ -37,7 +39,7 @@ class MinimumDiameter(BadRowLimit, GramAggregator):
 
     name = "minimum-diameter"
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
         n_bad = self.n_bad_left(gram.n, gram.n_lost)
         n_distances = comb(gram.n, n_bad) * comb(gram.n - n_bad, 2)
         if n_distances > MOST_DISTANCES:

@@ -1,8 +1,9 @@
 from dataclasses import dataclass
 from typing import final
 
-from holdfast.aggregators._aggregator import Given, equal_weights
+from holdfast.aggregators._aggregator import equal_weights, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.aggregators._krum import krum_scores
 from holdfast.checks import check_count, failure
@@ -10,6 +11,7 @@ from holdfast.geometry import Gram, Solution
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class MultiKrum(BadRowLimit, GramAggregator):
     r"""The mean of the `n_selected` rows with the best Krum scores.
@@ -41,7 +43,7 @@ class MultiKrum(BadRowLimit, GramAggregator):
         # Of n rows, f may be lost as non-finite, and n_selected must be left.
         return max(self._smallest_n(2, 3), self._smallest_n(1, self.n_selected or 1))
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
         n_bad = self.n_bad_left(gram.n, gram.n_lost)
         n_selected = self.n_selected or max(1, gram.n - n_bad - 2)
         if n_selected > gram.n:

@@ -4,23 +4,25 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import NOTHING, Aggregator, Given
+from holdfast.aggregators._aggregator import Aggregator, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
-from holdfast.aggregators._wrapper import Wrapper, check_wrappable
+from holdfast.aggregators._call import NOTHING, CallContext
+from holdfast.aggregators._wrapper import MixingWrapper
 from holdfast.checks import check_positive
 from holdfast.geometry import Lengths
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
-class NormClipping(BadRowLimit, Wrapper):
-    r"""Shortens rows longer than a radius to that radius, and passes them to `aggregator`.
+class NormClipping(BadRowLimit, MixingWrapper):
+    r"""Shortens rows longer than a radius to that radius, and passes them to `rule`.
 
     :math:`g_i \mapsto g_i \min(1, \tau / \|g_i\|)`. Either :math:`\tau` is `radius`, or it adapts
     to the rows (ARC): it is the :math:`(k + 1)`-th largest norm with
     :math:`k = \lfloor 2 (f / n)(n - f) \rfloor`, where f is `n_bad` (or given by `bad_fraction`).
     Exactly one of the three must be given. Norms are taken from the origin, so the rule is not
-    equivariant to a shift of all rows. `row_weights` are passed on. Resists what `aggregator`
+    equivariant to a shift of all rows. `row_weights` are passed on. Resists what `rule`
     resists. In Gram space it costs n numbers.
 
     Reference: Allouah et al., *Adaptive Gradient Clipping for Robust Federated Learning* (2024),
@@ -28,12 +30,12 @@ class NormClipping(BadRowLimit, Wrapper):
 
     Example:
         >>> from holdfast.aggregators import Mean
-        >>> NormClipping(radius=2.0, aggregator=Mean())(torch.tensor([[1.0], [3.0], [-900.0]]))
+        >>> NormClipping(radius=2.0, rule=Mean())(torch.tensor([[1.0], [3.0], [-900.0]]))
         tensor([0.3333])
     """
 
     radius: float | None = None
-    aggregator: Aggregator
+    rule: Aggregator | str
 
     name = "clipping"
     one_of = ("radius", "n_bad", "bad_fraction")
@@ -41,25 +43,25 @@ class NormClipping(BadRowLimit, Wrapper):
     _mixes_by_products = False
 
     def __post_init__(self) -> None:
-        check_wrappable(self.aggregator)
+        self._set_rule()
         super().__post_init__()
         if self.radius is not None:
             check_positive("radius", self.radius)
 
     @property
     def takes(self) -> frozenset[str]:
-        return self.aggregator.takes
+        return self.inner.takes
 
     @property
     def n_needed(self) -> int:
-        return max(self._smallest_n(2, 1), self.aggregator.n_needed)
+        return max(self._smallest_n(2, 1), self.inner.n_needed)
 
     def _n_resisted(self, n: int) -> int:
-        return self.aggregator.n_resisted(n)
+        return self.inner.n_resisted(n)
 
-    def _mix(self, measured: Lengths, given: Given) -> tuple[Tensor, Tensor | None]:
+    def _mix(self, measured: Lengths, context: CallContext) -> tuple[Tensor, Tensor | None]:
         factors = (self._radius_for(measured) / measured.norms).clamp(max=1.0).nan_to_num(1.0)
-        return torch.diag(factors), given.row_weights
+        return torch.diag(factors), context.row_weights
 
     def _radius_for(self, measured: Lengths) -> float:
         if self.radius is not None:

@@ -3,15 +3,17 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import NOTHING, ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import ROUNDING, BadRowLimit
-from holdfast.aggregators._families import GramAggregator
+from holdfast.aggregators._call import NOTHING, ROW_WEIGHTS, CallContext
+from holdfast.aggregators._families import LengthAggregator
 from holdfast.geometry import Lengths, Solution
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
-class NormFilter(BadRowLimit, GramAggregator):
+class NormFilter(BadRowLimit, LengthAggregator):
     r"""The mean of the rows without those of largest norm.
 
     Drops the f longest rows, where f is `n_bad` or given by `bad_fraction`: the
@@ -32,17 +34,16 @@ class NormFilter(BadRowLimit, GramAggregator):
     """
 
     name = "norm-filter"
-    reads_products = False
 
     @property
     def takes(self) -> frozenset[str]:
         return NOTHING if self.bad_fraction is None else ROW_WEIGHTS
 
-    def _solve(self, gram: Lengths, given: Given) -> Solution:
-        shares = given.weights_of(gram.n)
-        order = gram.norms.argsort(descending=True, stable=True)
-        if given.row_weights is None:
-            longest = order[: self.n_bad_left(gram.n, gram.n_lost)]
+    def _solve(self, lengths: Lengths, context: CallContext) -> Solution:
+        shares = context.weights_of(lengths.n)
+        order = lengths.norms.argsort(descending=True, stable=True)
+        if context.row_weights is None:
+            longest = order[: self.n_bad_left(lengths.n, lengths.n_lost)]
         else:
             longest = tail(shares, order, self.bad_fraction or 0.0)
         weights = shares.index_fill(0, longest, 0.0)

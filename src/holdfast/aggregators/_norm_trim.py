@@ -1,17 +1,19 @@
 from dataclasses import dataclass
 from typing import final
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import whole_count
-from holdfast.aggregators._families import GramAggregator
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
+from holdfast.aggregators._families import LengthAggregator
 from holdfast.aggregators._norm_filter import tail
 from holdfast.checks import check_share
 from holdfast.geometry import Lengths, Solution
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
-class NormTrim(GramAggregator):
+class NormTrim(LengthAggregator):
     r"""The mean of the rows without both tails of their norms.
 
     Drops the :math:`\lfloor \beta n \rfloor` rows of largest and as many of smallest norm, where
@@ -30,7 +32,6 @@ class NormTrim(GramAggregator):
 
     name = "norm-trim"
     n_needed = 1
-    reads_products = False
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
@@ -39,9 +40,9 @@ class NormTrim(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return whole_count(self.bad_fraction, n)
 
-    def _solve(self, gram: Lengths, given: Given) -> Solution:
-        shares = given.weights_of(gram.n)
-        order = gram.norms.argsort(stable=True)
+    def _solve(self, lengths: Lengths, context: CallContext) -> Solution:
+        shares = context.weights_of(lengths.n)
+        order = lengths.norms.argsort(stable=True)
         weights = shares.clone()
         for end in (order, order.flip(0)):
             weights[tail(shares, end, self.bad_fraction)] = 0.0

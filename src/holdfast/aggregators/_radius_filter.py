@@ -3,7 +3,8 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Aggregate, Given
+from holdfast.aggregators._aggregator import Aggregate, rules
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_positive
 from holdfast.geometry import (
@@ -22,6 +23,7 @@ DECEIVED = 1.5
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class RadiusFilter(GramAggregator):
     r"""The mean of the rows that are near the vector median: the rule for accidents.
@@ -72,14 +74,14 @@ class RadiusFilter(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return (n - 1) // 2
 
-    def _without_gram(self, rows: Rows, given: Given) -> Aggregate | None:
+    def _without_gram(self, rows: Rows, context: CallContext) -> Aggregate | None:
         streamable = rows.streamable
         if streamable is None or not pays_to_stream(streamable):
             return None
         sketch = Sketch.of(streamable)
         if sketch is None:
             return None
-        shares = given.weights_of(rows.n)
+        shares = context.weights_of(rows.n)
         median, seen = _vector_median(sketch.distances, shares)
         distances = sketch.distances_from_row(streamable, median)
         if distances is None or half_weight_radius(distances, shares) > DECEIVED * seen:
@@ -87,8 +89,8 @@ class RadiusFilter(GramAggregator):
         weights = self._weights_within_reach(distances, shares)
         return Aggregate(rows.combine(weights), weights, weights == 0)
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        shares = given.weights_of(gram.n)
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        shares = context.weights_of(gram.n)
         median, _ = _vector_median(gram.distances, shares)
         return Solution(self._weights_within_reach(gram.distances[median], shares, gram.unit))
 

@@ -3,13 +3,15 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_positive
 from holdfast.geometry import Gram, Outcome, PrincipalScores, Solution
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class ResilienceFilter(GramAggregator):
     r"""The mean of the rows that remain once `sigma` bounds their deviation in every direction.
@@ -44,8 +46,8 @@ class ResilienceFilter(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return n // 4
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        shares = given.weights_of(gram.n)
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        shares = context.weights_of(gram.n)
         sigma = self.sigma / gram.unit
         bound = 4 * sigma * sigma  # overflows to infinity, where a power would raise
         scores_of = PrincipalScores(gram)

@@ -4,11 +4,13 @@ from typing import final
 from torch import Tensor
 
 from holdfast._typing import ColumnFunction
-from holdfast.aggregators._aggregator import ROW_WEIGHTS
+from holdfast.aggregators._aggregator import rules
+from holdfast.aggregators._call import ROW_WEIGHTS
 from holdfast.aggregators._families import CoordinateAggregator
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class SignMajority(CoordinateAggregator):
     r"""The sign that the majority of rows has in each coordinate: -1, 0 or 1.

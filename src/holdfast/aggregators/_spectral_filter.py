@@ -3,14 +3,16 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_positive
 from holdfast.geometry import Gram, Outcome, PrincipalScores, Solution
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class SpectralFilter(BadRowLimit, GramAggregator):
     r"""The mean after f rounds that drop the row farthest out along the largest variance.
@@ -41,8 +43,8 @@ class SpectralFilter(BadRowLimit, GramAggregator):
         if self.sigma is not None:
             check_positive("sigma", self.sigma)
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
-        weights = given.weights_of(gram.n).clone()
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
+        weights = context.weights_of(gram.n).clone()
         sigma = (self.sigma or 0.0) / gram.unit
         bound = sigma * sigma  # overflows to infinity, where a power would raise
         n_rounds = self.n_bad_left(gram.n, gram.n_lost)

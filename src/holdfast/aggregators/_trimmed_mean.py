@@ -5,12 +5,14 @@ import torch
 from torch import Tensor
 
 from holdfast._typing import ColumnFunction
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._families import CoordinateAggregator
 from holdfast.geometry import order_statistics
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(BadRowLimit, CoordinateAggregator):
     r"""The mean of each coordinate without its f smallest and f largest values.

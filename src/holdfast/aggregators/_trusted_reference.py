@@ -3,12 +3,14 @@ from typing import final
 
 import torch
 
-from holdfast.aggregators._aggregator import REFERENCE, ROW_WEIGHTS, Given
+from holdfast.aggregators._aggregator import rules
+from holdfast.aggregators._call import REFERENCE, ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.geometry import Gram, Solution
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class TrustedReference(GramAggregator):
     r"""The mean of the rows at the length of a trusted gradient, weighted by angle (FLTrust).
@@ -37,11 +39,11 @@ class TrustedReference(GramAggregator):
     def _n_resisted(self, n: int) -> int:
         return n
 
-    def _solve(self, gram: Gram, given: Given) -> Solution:
+    def _solve(self, gram: Gram, context: CallContext) -> Solution:
         products = gram.about_origin
         length = float(products[gram.n, gram.n]) ** 0.5
         scale = (length / gram.norms).nan_to_num(0.0, posinf=0.0)
         cosines = (products[: gram.n, gram.n] / (gram.norms * length)).nan_to_num(0.0)
-        trust = given.weights_of(gram.n) * cosines.clamp(min=0.0)
+        trust = context.weights_of(gram.n) * cosines.clamp(min=0.0)
         total = float(trust.sum())
         return Solution(trust * scale / total if total > 0 else torch.zeros_like(trust))

@@ -1,50 +1,81 @@
-"""Rules that transform the rows for another rule."""
+"""The base of wrappers, which transform the rows for another rule."""
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
-from holdfast.aggregators._aggregator import Aggregate, Aggregator, Given
-from holdfast.checks import check_instance, failure
-from holdfast.geometry import MixedRows, Rows
-
-
-def check_wrappable(aggregator: object) -> None:
-    """Check for an aggregator that ignores the order of rows, which mixing does not keep."""
-    check_instance("aggregator", aggregator, Aggregator)
-    if isinstance(aggregator, Aggregator) and aggregator.reads_order:
-        requirement = "not depend on the order of rows, which wrappers do not keep"
-        raise failure("aggregator", requirement, aggregator)
+from holdfast._typing import TensorOrTensors
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, as_rule
+from holdfast.aggregators._call import CallArguments, CallContext
+from holdfast.checks import failure
+from holdfast.geometry import DenseRows, Mixture, Rows, mixed_rows
 
 
 class Wrapper(Aggregator):
-    """Mixes the rows linearly, by their inner products or lengths, and passes on the mixtures.
+    """Transforms the rows and passes them to `rule`, which is a rule or its name.
 
-    A mixture is an n' x n matrix. Wrappers therefore compose in Gram space: however many stand
-    before a rule of that family, the data are read twice. Before a coordinate rule the mixtures are
-    formed chunk by chunk. The rule that gets the mixtures is `aggregator`.
+    :meth:`transform` gives the transformed rows themselves, for use without a rule.
     """
 
-    aggregator: Aggregator
+    rule: Aggregator | str
+
+    def _set_rule(self) -> None:
+        """Replace the name of a rule by the rule; refuse one that depends on the order of rows."""
+        rule = as_rule(self.rule)
+        if rule.reads_order:
+            requirement = "not depend on the order of rows, which wrappers do not keep"
+            raise failure("rule", requirement, rule)
+        object.__setattr__(self, "rule", rule)
+
+    @property
+    def inner(self) -> Aggregator:
+        """The rule that gets the transformed rows."""
+        assert isinstance(self.rule, Aggregator)
+        return self.rule
 
     @property
     def needs(self) -> frozenset[str]:
-        return self._own_needs | self.aggregator.needs
-
-    @property
-    def reads_products(self) -> bool:
-        return self._mixes_by_products or self.aggregator.reads_products
-
-    @property
-    def reads_columns(self) -> bool:
-        return self.aggregator.reads_columns
+        return self._own_needs | self.inner.needs
 
     @property
     @abstractmethod
     def _own_needs(self) -> frozenset[str]:
-        """The arguments of the call that the mixing itself needs."""
+        """The arguments of the call that the transformation itself needs."""
+
+    @abstractmethod
+    def _transform(self, rows: Rows, context: CallContext) -> tuple[Rows, CallContext]:
+        """The transformed rows, and the context for the inner rule."""
+
+    def transform(self, rows: Rows | TensorOrTensors, **arguments: Unpack[CallArguments]) -> Rows:
+        """Return the transformed rows; `torch.as_tensor` makes a matrix of them."""
+        rows = rows if isinstance(rows, Rows) else DenseRows(rows)
+        context = CallContext(**arguments).checked(self, rows.n, rows.d)
+        return self._transform(rows, context)[0]
+
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
+        transformed, inner_context = self._transform(rows, context)
+        inner = self.inner._aggregate(transformed, inner_context)
+        if not isinstance(transformed, Mixture):
+            return inner
+        weights = None if inner.weights is None else inner.weights @ transformed.coefficients
+        # A row is rejected if it has no part in any of the mixtures that were used.
+        rejected = (transformed.coefficients[~inner.rejected] == 0).all(0)
+        return replace(inner, weights=weights, rejected=rejected)
+
+
+class MixingWrapper(Wrapper):
+    """Mixes the rows linearly, by their inner products or lengths.
+
+    A mixture is an n' x n matrix. Such wrappers therefore compose in Gram space: however many stand
+    before a rule of that family, the data are read twice. Before a coordinate rule the mixtures are
+    formed chunk by chunk.
+    """
+
+    @property
+    def reads_products(self) -> bool:
+        return self._mixes_by_products or self.inner.reads_products
 
     @property
     @abstractmethod
@@ -52,21 +83,17 @@ class Wrapper(Aggregator):
         """Whether the mixing itself reads inner products, or at most lengths."""
 
     @abstractmethod
-    def _mix(self, measured: Any, given: Given) -> tuple[Tensor, Tensor | None]:
+    def _mix(self, measured: Any, context: CallContext) -> tuple[Tensor, Tensor | None]:
         """The matrix [n', n] over the kept rows, and the weights [n'] of the mixtures or None.
 
         `measured` is a `Gram` if the mixing reads inner products, else any `Lengths`.
         """
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
+    def _transform(self, rows: Rows, context: CallContext) -> tuple[Rows, CallContext]:
         # Measured once, for the mixing and for the inner rule.
         if self.reads_products:
-            measured: Any = rows.gram(given.references, given.row_weights)
+            measured: Any = rows.gram(context.references, context.row_weights)
         else:
             measured = rows.lengths()
-        matrix, row_weights = self._mix(measured, given.for_rows(measured.kept))
-        mixed = MixedRows(rows, matrix, measured)
-        inner = self.aggregator._aggregate(mixed, replace(given, row_weights=row_weights))
-        weights = None if inner.weights is None else inner.weights @ mixed.matrix
-        # A row is rejected if it has no part in any of the mixtures that were used.
-        return replace(inner, weights=weights, rejected=(mixed.matrix[~inner.rejected] == 0).all(0))
+        matrix, row_weights = self._mix(measured, context.for_rows(measured.kept))
+        return mixed_rows(rows, matrix, measured), replace(context, row_weights=row_weights)

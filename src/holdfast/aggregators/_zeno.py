@@ -1,19 +1,20 @@
 from dataclasses import dataclass
-from math import isnan
 from typing import final
 
 import torch
 from torch import Tensor
 
 from holdfast._typing import Score
-from holdfast.aggregators._aggregator import SCORE, Aggregate, Aggregator, Given, equal_weights
+from holdfast.aggregators._aggregator import Aggregate, Aggregator, equal_weights, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._call import SCORE, CallContext
 from holdfast.checks import check_nonnegative, failure
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows
 
 
 @final
+@rules.register
 @dataclass(frozen=True, kw_only=True)
 class Zeno(BadRowLimit, Aggregator):
     r"""The mean of the :math:`n - b` rows that promise the largest descent on trusted data.
@@ -45,8 +46,8 @@ class Zeno(BadRowLimit, Aggregator):
         super().__post_init__()
         check_nonnegative("penalty", self.penalty)
 
-    def _aggregate(self, rows: Rows, given: Given) -> Aggregate:
-        assert given.score is not None
+    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
+        assert context.score is not None
         n_kept = rows.n - self.n_bad_left(rows.n, rows.n_lost)
         finite = torch.nonzero(rows.finite())[:, 0]
         if len(finite) < n_kept:
@@ -54,17 +55,25 @@ class Zeno(BadRowLimit, Aggregator):
                 f"`rows` must be finite in at least {n_kept} rows (needed by {self}), "
                 f"got {len(finite)}."
             )
-        scores = [self._score(rows, i, given.score) for i in finite]
-        order = torch.tensor(scores, dtype=torch.float64).argsort(descending=True, stable=True)
+        found = [self._score(rows, i, context.score) for i in finite]
+        # Holders of different columns call a score with their own; all use the largest.
+        scores = rows.holders.max(torch.tensor(found, dtype=torch.float64))
+        scores = (scores - self._penalties(rows, finite)).nan_to_num(-torch.inf, posinf=torch.inf)
+        order = scores.argsort(descending=True, stable=True)
         weights = equal_weights(finite[order[:n_kept]], rows.n)
         return Aggregate(rows.combine(weights), weights, weights == 0)
 
     def _score(self, rows: Rows, i: Tensor, score: Score) -> float:
-        row: Tensor = rows.combine(equal_weights(i[None], rows.n))
-        returned = score(row)
+        returned = score(rows.combine(equal_weights(i[None], rows.n)))
         try:
-            value = float(returned)
+            return float(returned)
         except (TypeError, ValueError):
             raise failure("score", "return a number", type(returned).__name__) from None
-        value -= self.penalty * float(row.double().square().sum())
-        return float("-inf") if isnan(value) else value
+
+    def _penalties(self, rows: Rows, finite: Tensor) -> Tensor | float:
+        if self.penalty == 0.0:
+            return 0.0
+        lengths = rows.lengths()
+        squares = torch.zeros(rows.n, dtype=torch.float64)
+        squares[lengths.kept] = (lengths.norms * lengths.unit).square()
+        return self.penalty * squares[finite]

@@ -18,41 +18,52 @@ from holdfast.geometry._gram import (
     length,
     squared_distances,
 )
+from holdfast.geometry._gram_rows import GramRows
+from holdfast.geometry._holders import ALONE, Holders
 from holdfast.geometry._kernels import full_precision, products_between, working_dtype
-from holdfast.geometry._measure import is_trustworthy, measure
-from holdfast.geometry._mixed_rows import MixedRows
+from holdfast.geometry._measure import measure
+from holdfast.geometry._mixed_rows import MixedColumnRows, MixedRows, Mixture, mixed_rows
 from holdfast.geometry._order_statistics import median, order_statistics
 from holdfast.geometry._principal_scores import PrincipalScores
-from holdfast.geometry._rows import Rows
+from holdfast.geometry._rows import ColumnRows, Rows, by_column
 from holdfast.geometry._sketch import Sketch, pays_to_stream
+from holdfast.geometry._sketched_rows import SketchedRows
 from holdfast.geometry._solution import Outcome, Solution
 from holdfast.geometry._streaming_median import streaming_geometric_median
 from holdfast.geometry._tiling import Block, Tiling
 
 __all__ = [
+    "ALONE",
     "FAR",
     "Block",
     "CleanLengths",
+    "ColumnRows",
     "DenseRows",
     "Gram",
+    "GramRows",
+    "Holders",
     "Lengths",
+    "MixedColumnRows",
     "MixedRows",
+    "Mixture",
     "Outcome",
     "PrincipalScores",
     "Rows",
     "Sketch",
+    "SketchedRows",
     "Solution",
     "Tiling",
+    "by_column",
     "distances_from",
     "full_precision",
     "geometric_median",
     "half_weight_radii",
     "half_weight_radius",
-    "is_trustworthy",
     "least",
     "length",
     "measure",
     "median",
+    "mixed_rows",
     "most_central",
     "order_statistics",
     "pays_to_stream",

@@ -1,6 +1,6 @@
 """Rows in memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import final
 
@@ -11,9 +11,10 @@ from holdfast._typing import RowLayout, TensorOrTensors
 from holdfast.checks import check_rows, failure
 from holdfast.geometry import _kernels
 from holdfast.geometry._gram import CleanLengths, Gram, Lengths
+from holdfast.geometry._holders import ALONE, Holders
 from holdfast.geometry._measure import measure, norms_in_safe_range
 from holdfast.geometry._parts import CACHED, Parts
-from holdfast.geometry._rows import Rows
+from holdfast.geometry._rows import ColumnRows
 from holdfast.geometry._tiling import Tiling
 
 SWEPT = 2**21
@@ -21,38 +22,59 @@ SWEPT = 2**21
 
 
 @final
-class DenseRows(Rows):
+class DenseRows(ColumnRows):
     """One [n, d] tensor, or one [n, ...] tensor per parameter.
 
     Several tensors act as one matrix, as if flattened and concatenated, but are never copied into
-    one. A `layout` says which columns belong to which parameter; without one, each tensor counts as
-    a parameter.
+    one.
+
+    Args:
+        tensors: the tensors that hold the rows.
+        layout: which columns belong to which parameter; without one, each tensor counts as a
+            parameter.
+        holders: who holds the columns, if these are not all of them.
+        kept: positions of the rows to use; all by default. The others are never read.
 
     Example:
         >>> rows = DenseRows([torch.ones(3, 2, 2), torch.zeros(3, 5)])
-        >>> rows.n, rows.d
+        >>> len(rows), rows.d
         (3, 9)
+        >>> rows[0]
+        tensor([1., 1., 1., 1., 0., 0., 0., 0., 0.])
     """
 
-    def __init__(self, tensors: TensorOrTensors, *, layout: RowLayout | None = None) -> None:
-        parts = check_rows(tensors)
-        self.tensors = tuple(parts)
-        """The tensors that hold the rows."""
+    def __init__(
+        self,
+        tensors: TensorOrTensors,
+        *,
+        layout: RowLayout | None = None,
+        holders: Holders = ALONE,
+        kept: Tensor | None = None,
+    ) -> None:
+        self._tensors = check_rows(tensors)
         if isinstance(tensors, Tensor) and tensors.ndim != 2:
             shape = "have shape [n, d] (or be a list of [n, ...] tensors)"
             raise failure("rows", shape, tuple(tensors.shape))
-        self._parts = Parts.of(parts)
-        self.n = parts[0].shape[0]
-        self.d = self._parts.edges[-1]
-        self.dtype = parts[0].dtype
-        self.device = parts[0].device
+        first = self._tensors[0]
+        self._kept = None if kept is None else kept.to(first.device)
+        self._parts = Parts.of(self._tensors, self._kept)
+        self.n, self.d = self._parts.n, self._parts.edges[-1]
+        self.dtype, self.device = first.dtype, first.device
         self.layout = layout
+        self.holders = holders
         if layout is not None and (
             sum(layout.sizes) != self.d
             or not {0, *accumulate(layout.sizes)} >= set(self._parts.edges)
         ):
-            sizes = [part[0].numel() for part in parts]
+            sizes = [tensor[0].numel() for tensor in self._tensors]
             raise failure("rows", f"have the columns of their layout, {layout.sizes}", sizes)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that hold the rows; copies if only some of their rows are used."""
+        if self._kept is None:
+            return tuple(self._tensors)
+        return tuple(tensor[self._kept] for tensor in self._tensors)
 
     def __repr__(self) -> str:
         return f"DenseRows(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
@@ -67,7 +89,7 @@ class DenseRows(Rows):
 
     def lengths(self) -> Lengths:
         squares = self.squared_norms().cpu().double()
-        if not norms_in_safe_range(squares, self.d, self.dtype):
+        if not norms_in_safe_range(squares, self.dtype):
             return self.gram()
         return CleanLengths(squares.sqrt(), torch.arange(self.n))
 
@@ -84,7 +106,7 @@ class DenseRows(Rows):
                     total[:n, n:] += _kernels.products_between(piece, others)
                     total[n:, n:] += _kernels.products_between(others, others)
         total[n:, :n] = total[:n, n:].T
-        return total
+        return self.holders.sum(total)
 
     def exact_products(self, references: Tensor, *, center: int | None, scale: float) -> Tensor:
         """[n + r, n + r] inner products of `scale * (x - c)` over rows and references, in float64.
@@ -101,25 +123,18 @@ class DenseRows(Rows):
             if center is not None:
                 points -= points[center].clone()
             total += points @ points.T
-        return total
-
-    def matrix(self) -> Tensor:
-        """[n, d] a copy of the rows in one tensor."""
-        out = torch.empty(self.n, self.d, dtype=self.dtype, device=self.device)
-        for at, piece in self._parts.pieces(None):
-            out[:, at] = piece
-        return out
+        return self.holders.sum(total)
 
     def magnitudes(self) -> Tensor:
         """[n] the largest absolute entry of each row; NaN or infinite where the row is."""
+        return self.holders.max(self._largest())
+
+    def _largest(self) -> Tensor:
+        """The same over the columns that are here."""
         largest = torch.zeros(self.n, dtype=self.dtype, device=self.device)
         for _, piece in self._parts.pieces(CACHED):
             largest = torch.maximum(largest, piece.abs().amax(dim=1))
         return largest
-
-    def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
-        out = torch.empty(self.d, dtype=self.dtype, device=self.device)
-        return _kernels.map_chunks(self.chunks(width), function, out)
 
     def finite(self) -> Tensor:
         return torch.isfinite(self.magnitudes()).cpu()
@@ -129,7 +144,7 @@ class DenseRows(Rows):
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         for _, piece in self._parts.working_pieces():
             total += torch.linalg.vector_norm(piece, dim=1).to(total.dtype).square()
-        return total
+        return self.holders.sum(total)
 
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:
         used = torch.nonzero(weights)[:, 0]
@@ -138,6 +153,7 @@ class DenseRows(Rows):
         if self._reads_all_of(used):
             out = self._combine(weights, exact)
             # A non-finite row of weight zero shows in the sum; then only the used rows are read.
+            # Holders of other columns need not know: the result is the same sum.
             if len(used) == self.n or bool(torch.isfinite(out.sum())):
                 return out
         return self.keep(used)._combine(weights[used], exact)
@@ -176,7 +192,7 @@ class DenseRows(Rows):
                 for chunk, target in zip(*chunks, strict=True):
                     _kernels.weighted_sum(chunk, weights, target)
                     total += _kernels.products_between(chunk, target[None])[:, 0]
-        return total
+        return self.holders.sum(total)
 
     def products_with_row(self, index: int) -> Tensor:
         """[n] inner products of all rows with the row at `index`."""
@@ -184,7 +200,7 @@ class DenseRows(Rows):
         with _kernels.full_precision():
             for _, piece in self._parts.working_pieces():
                 total += _kernels.products_between(piece, piece[index : index + 1])[:, 0]
-        return total
+        return self.holders.sum(total)
 
     def sampled_products(self, every: int) -> tuple[Tensor, float]:
         """[n, n] inner products estimated from about one column in `every`, always the same ones.
@@ -200,12 +216,8 @@ class DenseRows(Rows):
                 sample, factor = _kernels.sampled_columns(piece, every)
                 total += factor * _kernels.products_between(sample, sample)
                 largest = max(largest, factor)
-        return total, 1.0 / largest
-
-    def columns(self, block: Tensor) -> "DenseRows":
-        if len(block) == 0:
-            raise failure("block", "hold at least one column", "none")
-        return DenseRows(self._parts.columns(block))
+        largest = float(self.holders.max(torch.tensor(largest, dtype=wide, device=self.device)))
+        return self.holders.sum(total), 1.0 / largest
 
     @property
     def streamable(self) -> "DenseRows":
@@ -217,28 +229,26 @@ class DenseRows(Rows):
             return self.layout.sizes
         return tuple(stop - start for start, stop in pairwise(self._parts.edges))
 
-    def tile_norms(self, tiling: Tiling, *, careful: bool = False) -> Tensor:
-        if not careful:
-            return self._parts.tile_norms(tiling)
+    def tile_norms(self, tiling: Tiling) -> Tensor:
+        norms = self._parts.tile_norms(tiling)
+        lengths = torch.linalg.vector_norm(norms, dim=1).double()
+        # Below the limit, squares of usual entries were lost.
+        smallest = 1e6 * torch.finfo(norms.dtype).tiny * self.d
+        if bool(torch.isfinite(lengths).all()) and float(lengths.median()) ** 2 > smallest:
+            return norms
         # Relative to the row's largest entry no square overflows, and none that counts underflows.
-        largest = self.magnitudes().to(_kernels.wide_device(self.device), torch.float64)
+        wide = _kernels.wide_device(self.device)
+        largest = self._largest().to(wide, torch.float64)
         norms = self._parts.tile_norms(tiling, largest.where(largest > 0, 1.0))
         return norms * largest[:, None]
-
-    def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
-        used = torch.nonzero(weights)[:, 0]
-        rows = self if len(used) == self.n else self.keep(used)
-        return rows._parts.tile_products(tiling, weights[used], vector)
 
     def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
         return self._parts.tiles(tiling, tiles, factors)
 
     def keep(self, indices: Tensor) -> "DenseRows":
-        kept = object.__new__(DenseRows)
-        kept.__dict__.update(self.__dict__)
-        kept._parts = self._parts.keep(indices)
-        kept.n = len(indices)
-        return kept
+        indices = indices.to(self.device)
+        kept = indices if self._kept is None else self._kept[indices]
+        return DenseRows(self._tensors, layout=self.layout, holders=self.holders, kept=kept)
 
     def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
         for at, piece in self._parts.pieces(width * self.n):

@@ -97,8 +97,8 @@ def weighted_sum(matrix: Tensor, weights: Tensor, out: Tensor) -> None:
 
 def map_chunks(
     chunks: Iterable[tuple[int, Tensor]], function: Callable[[Tensor], Tensor], out: Tensor
-) -> tuple[Tensor, bool]:
-    """Write `function` of each chunk to its columns of `out`; also, whether the sum is finite."""
+) -> bool:
+    """Write `function` of each chunk to its columns of `out`; return whether the sum is finite."""
     # Any non-finite entry makes the sum over all entries non-finite. The sum costs a fraction of an
     # order statistic, and one transfer to the host.
     dtype = working_dtype(out.dtype)
@@ -106,4 +106,4 @@ def map_chunks(
     for start, chunk in chunks:
         checksum += chunk.sum(dtype=dtype)
         out[start : start + chunk.shape[1]] = function(chunk.to(dtype))
-    return out, bool(torch.isfinite(checksum))
+    return bool(torch.isfinite(checksum))

@@ -10,6 +10,7 @@ from holdfast.checks import check_finite_majority, failure
 from holdfast.geometry import _kernels
 from holdfast.geometry._central import most_central
 from holdfast.geometry._gram import Gram, squared_distances
+from holdfast.geometry._holders import Holders
 
 CLOSE = 1e-3
 """Squared distances below this share of the squared norms have lost digits in float32."""
@@ -17,6 +18,9 @@ CLOSE = 1e-3
 # Float32 angles to larger rows are too coarse for what these add to an objective.
 OUTSIZED = 1e8
 """Limit of a squared norm, in multiples of the median one."""
+
+MANY_LOST = 1e18
+"""So many squares below the smallest normal number may be lost: 1e12 columns, each to 1e-6."""
 
 # Larger rows overflow float64 once squared.
 IN_RANGE = 2.0**450
@@ -33,6 +37,7 @@ class Measurable(Protocol):
     d: int
     dtype: torch.dtype
     device: torch.device
+    holders: Holders
 
     def products(self, references: Tensor) -> Tensor: ...
     def exact_products(self, references: Tensor, *, center: int | None, scale: float) -> Tensor: ...
@@ -61,31 +66,32 @@ def measure(
     products = 0.5 * (products + products.T)  # rounding differs between the two triangles
     precision = 0.0 if rows.dtype is torch.float64 else FAST_PRECISION
     gram = Gram(products=products, kept=torch.arange(rows.n), precision=precision)
-    if is_trustworthy(gram, rows.d, rows.dtype):
+    if is_trustworthy(gram, rows.dtype):
         return gram
     return _measure_carefully(rows, others, row_weights)
 
 
-def is_trustworthy(gram: Gram, d: int, dtype: torch.dtype) -> bool:
-    """Whether inner products of rows [n, d] about the origin have lost no digits that matter."""
+def is_trustworthy(gram: Gram, dtype: torch.dtype) -> bool:
+    """Whether inner products of rows about the origin have lost no digits that matter."""
     squares = gram.products.diagonal()[:-1]
-    if not (bool(torch.isfinite(gram.products).all()) and norms_in_safe_range(squares, d, dtype)):
+    if not (bool(torch.isfinite(gram.products).all()) and norms_in_safe_range(squares, dtype)):
         return False
     distances = squared_distances(gram.products[:-1, :-1]) + torch.diag(squares)
     return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
 
 
-def norms_in_safe_range(squares: Tensor, d: int, dtype: torch.dtype) -> bool:
-    """Whether squared norms [n] of rows of d entries are finite, not too small, not outsized."""
-    # Below the lower limit, squares of entries may have underflowed.
+def norms_in_safe_range(squares: Tensor, dtype: torch.dtype) -> bool:
+    """Whether squared norms [n] of rows are finite, not too small, not outsized."""
+    # Below the lower limit, squares of entries may have underflowed. The number of columns has no
+    # part in it: a holder of some columns does not know how many there are.
     smallest_normal = torch.finfo(_kernels.working_dtype(dtype)).tiny
-    smallest, largest = 1e6 * smallest_normal * d, OUTSIZED * squares.median()
+    smallest, largest = MANY_LOST * smallest_normal, OUTSIZED * squares.median()
     return bool((torch.isfinite(squares) & (squares > smallest) & (squares <= largest)).all())
 
 
 def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | None) -> Gram:
     magnitudes = rows.magnitudes().to(_kernels.wide_dtype(rows.device)).cpu().double()
-    if not bool(torch.isfinite(others).all()):
+    if not rows.holders.all(bool(torch.isfinite(others).all())):
         raise failure("reference", "be finite", "NaN or infinity")
     check_finite_majority(torch.isfinite(magnitudes))
     usual = _usual_magnitude(magnitudes)

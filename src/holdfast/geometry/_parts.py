@@ -25,14 +25,10 @@ class Parts:
         self.dtype, self.device = tensors[0].dtype, tensors[0].device
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> "Parts":
+    def of(cls, tensors: Sequence[Tensor], kept: Tensor | None = None) -> "Parts":
         """The tensors, each as a matrix if its strides allow that view."""
-        return cls([_as_matrix(tensor.detach()) for tensor in tensors if tensor[0].numel()])
-
-    def keep(self, indices: Tensor) -> "Parts":
-        """The parts with only the rows at `indices`."""
-        indices = indices.to(self.device)
-        return Parts(self._tensors, indices if self._kept is None else self._kept[indices])
+        matrices = [_as_matrix(tensor.detach()) for tensor in tensors if tensor[0].numel()]
+        return cls(matrices, kept)
 
     @property
     def need_no_copy(self) -> bool:
@@ -60,25 +56,12 @@ class Parts:
                 yield slice(start, start + matrix.shape[1]), matrix
                 start += matrix.shape[1]
 
-    def columns(self, block: Tensor) -> Tensor:
-        """[n, k] a copy of the columns `block` [k], in increasing order."""
-        starts = [at.start for at, _ in self._placed(CACHED)] + [self.edges[-1]]
-        cuts = torch.searchsorted(block, torch.tensor(starts, device=block.device)).tolist()
-        placed = zip(self._placed(CACHED), cuts[:-1], cuts[1:], strict=True)
-        picked = [
-            matrix[:, block[first:last] - at.start]
-            for (at, matrix), first, last in placed
-            if last > first
-        ]
-        gathered = torch.cat(picked, dim=1)
-        return gathered if self._kept is None else gathered[self._kept]
-
     def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
         """[n, k] a copy of the columns of these `tiles` (increasing), times their `factors`."""
         tiles = tiles.to(self.device)
         factors = None if factors is None else factors.to(self.device, self.dtype)
         if not all(tensor.ndim == 2 for tensor in self._tensors):
-            columns = self.columns(tiling.columns(tiles))
+            columns = self._columns(tiling.columns(tiles))
             return columns if factors is None else columns.mul_(tiling.expand(factors, tiles))
         out = torch.empty(self.n, tiling.n_columns(tiles), dtype=self.dtype, device=self.device)
         rows = range(self.n) if self._kept is None else self._kept.tolist()
@@ -120,21 +103,18 @@ class Parts:
                 norms[:, at] = norms[:, at].hypot(norm(tiled, dim=2))
         return norms
 
-    def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
-        """[n_tiles] inner products over each tile of the weighted sum of rows with the vector."""
-        products = torch.zeros(tiling.n_tiles, dtype=vector.dtype, device=vector.device)
-        buffer = torch.empty(min(CACHED, self.edges[-1]), dtype=vector.dtype, device=vector.device)
-        weights = weights.to(buffer)
-        limit = len(buffer) if self._can_be_viewed else max(1, CACHED // self.n)
-        with _kernels.full_precision():
-            for piece in tiling.pieces:
-                for part in piece.cut(limit):
-                    summed = buffer[: part.stop - part.start]
-                    _kernels.weighted_sum(self._between(part).to(buffer), weights, summed)
-                    summed *= vector[part.start : part.stop]
-                    at = slice(part.first, part.first + part.n_tiles)
-                    products[at] += summed.view(-1, part.width).sum(1)
-        return products
+    def _columns(self, block: Tensor) -> Tensor:
+        """[n, k] a copy of the columns `block` [k], in increasing order."""
+        starts = [at.start for at, _ in self._placed(CACHED)] + [self.edges[-1]]
+        cuts = torch.searchsorted(block, torch.tensor(starts, device=block.device)).tolist()
+        placed = zip(self._placed(CACHED), cuts[:-1], cuts[1:], strict=True)
+        picked = [
+            matrix[:, block[first:last] - at.start]
+            for (at, matrix), first, last in placed
+            if last > first
+        ]
+        gathered = torch.cat(picked, dim=1)
+        return gathered if self._kept is None else gathered[self._kept]
 
     @property
     def _can_be_viewed(self) -> bool:

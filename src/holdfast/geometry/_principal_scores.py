@@ -10,7 +10,7 @@ from holdfast.geometry._gram import Gram
 MANY_ROWS = 256
 """From here on Lanczos' method is faster than all eigenvectors: at 512 rows seven times."""
 
-RESIDUAL = 1e-11
+RESIDUAL = 1e-13
 """The largest residual of an eigenvector, relative to its eigenvalue."""
 
 CHECKED_EVERY = 10

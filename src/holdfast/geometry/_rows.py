@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol, overload
 
 import torch
 from torch import Tensor
 
 from holdfast._typing import RowLayout
 from holdfast.geometry._gram import Gram, Lengths
+from holdfast.geometry._holders import ALONE, Holders
+from holdfast.geometry._kernels import map_chunks
 from holdfast.geometry._tiling import Tiling
 
 
@@ -19,6 +21,7 @@ class StreamableRows(Protocol):
     d: int
     dtype: torch.dtype
     device: torch.device
+    holders: Holders
 
     @property
     def has_working_dtype(self) -> bool: ...
@@ -31,8 +34,9 @@ class StreamableRows(Protocol):
 class Rows(ABC):
     """n vectors of d coordinates, accessed through a few operations.
 
-    Rules in Gram space use `gram` and `combine`, which all rows offer. Rules that read columns or
-    single rows need more; rows that do not offer it raise an error.
+    Rules in Gram space need no more than these operations. Rules that read columns, and blocks of
+    columns, need :class:`ColumnRows`. `len(rows)` is n, `rows[i]` is row i, and `rows[indices]` are
+    some of the rows.
     """
 
     n: int
@@ -44,6 +48,9 @@ class Rows(ABC):
 
     layout: RowLayout | None = None
     """Which columns belong to which parameter, if known."""
+
+    holders: Holders = ALONE
+    """Who holds the columns."""
 
     @abstractmethod
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
@@ -63,50 +70,83 @@ class Rows(ABC):
         Rows of weight zero have no part in it, whatever they hold. `exact` sums in float64.
         """
 
-    def columns(self, block: Tensor) -> "Rows":
-        """The rows restricted to the columns `block` [k], in increasing order."""
-        raise self._unreadable_by("column")
-
+    @abstractmethod
     def keep(self, indices: Tensor) -> "Rows":
         """The rows at `indices`."""
-        raise self._unreadable_by("row")
 
-    def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
-        """Pairs of a first column and the rows [n, at most width] from there, left to right."""
-        raise self._unreadable_by("column")
+    @property
+    def sections(self) -> tuple[int, ...]:
+        """Numbers of columns per parameter, or (d,) if the parameters are not known."""
+        return (self.d,) if self.layout is None else self.layout.sizes
 
-    def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
-        """The vector [d] of `function` (chunk [n, c] -> [c]), and whether all rows are finite."""
-        raise self._unreadable_by("column")
+    def finite(self) -> Tensor:
+        """Which rows are finite throughout: bool [n] on the CPU."""
+        return torch.zeros(self.n, dtype=torch.bool).index_fill_(0, self.gram().kept, True)
 
     @property
     def streamable(self) -> StreamableRows | None:
         """Rows in memory with the same differences as these, if there are any."""
         return None
 
-    @property
-    def sections(self) -> tuple[int, ...]:
-        """Numbers of columns per parameter, or (d,) if the parameters are not known."""
-        return (self.d,)
+    def __len__(self) -> int:
+        return self.n
 
-    def tile_norms(self, tiling: Tiling, *, careful: bool = False) -> Tensor:
-        """[n, n_tiles] norms over each tile; `careful` ones neither overflow nor underflow."""
-        raise self._unreadable_by("column")
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice | Tensor | list[int]) -> "Rows": ...
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, int):
+            return self.keep(torch.arange(self.n)[index])
+        if not -self.n <= index < self.n:
+            raise IndexError(f"row {index} of {self.n} rows")
+        return self.combine(torch.zeros(self.n).index_fill_(0, torch.tensor(index % self.n), 1.0))
 
-    def tile_products(self, tiling: Tiling, weights: Tensor, vector: Tensor) -> Tensor:
-        """[n_tiles] inner products over each tile of `combine(weights)` and the vector [d]."""
-        raise self._unreadable_by("column")
 
+class ColumnRows(Rows):
+    """Rows whose columns can be read."""
+
+    @abstractmethod
+    def keep(self, indices: Tensor) -> "ColumnRows": ...
+
+    @abstractmethod
+    def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
+        """Pairs of a first column and the rows [n, at most width] from there, left to right."""
+
+    @abstractmethod
+    def tile_norms(self, tiling: Tiling) -> Tensor:
+        """[n, n_tiles] norms over each tile; they neither overflow nor underflow."""
+
+    @abstractmethod
     def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
         """[n, k] the columns of these `tiles` (increasing), each tile times its factor if given."""
-        raise self._unreadable_by("column")
 
-    def finite(self) -> Tensor:
-        """Which rows are finite throughout: bool [n] on the CPU."""
-        return torch.zeros(self.n, dtype=torch.bool).index_fill_(0, self.gram().kept, True)
+    def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
+        """The vector [d] of `function` (chunk [n, c] -> [c]), and whether all rows are finite."""
+        out = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        is_finite = map_chunks(self.chunks(width), function, out)
+        return out, self.holders.all(is_finite)
 
-    def _unreadable_by(self, unit: str) -> ValueError:
-        return ValueError(
-            f"{type(self).__name__} cannot be read by {unit}; "
-            "use PerSample, or a rule that needs inner products only."
-        )
+    def matrix(self) -> Tensor:
+        """[n, d] a copy of the rows in one tensor."""
+        out = torch.empty(self.n, self.d, dtype=self.dtype, device=self.device)
+        for start, chunk in self.chunks(self.d):
+            out[:, start : start + chunk.shape[1]] = chunk
+        return out
+
+    # `torch.as_tensor(rows)` asks for these two.
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.matrix().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return torch.empty(0, device=self.device).__dlpack_device__()
+
+
+def by_column(rows: Rows) -> ColumnRows:
+    """The rows, if their columns can be read."""
+    if isinstance(rows, ColumnRows):
+        return rows
+    raise ValueError(
+        f"{type(rows).__name__} cannot be read by column; "
+        "use PerSample, or a rule that needs inner products only."
+    )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry._gram import squared_distances
+from holdfast.geometry._holders import ALONE
 from holdfast.geometry._measure import CLOSE, norms_in_safe_range
 from holdfast.geometry._rows import StreamableRows
 
@@ -31,9 +32,11 @@ COLUMNS_PER_ROW = 16
 
 def pays_to_stream(rows: StreamableRows) -> bool:
     """Whether a few passes over the rows are likely to be faster than their Gram matrix."""
-    # On an accelerator a Gram matrix is cheap, and each pass would wait for the host.
+    # On an accelerator a Gram matrix is cheap, and each pass would wait for the host. Between
+    # several holders of columns each pass would be one more exchange.
     return (
-        rows.n >= FEW_ROWS
+        rows.holders is ALONE
+        and rows.n >= FEW_ROWS
         and rows.n * rows.d >= SMALL
         and rows.device.type == "cpu"
         and rows.has_working_dtype
@@ -62,7 +65,7 @@ class Sketch:
     def of(cls, rows: StreamableRows) -> "Sketch | None":
         """The sketch of the rows; None if their norms are dangerous (as in :func:`measure`)."""
         squares = rows.squared_norms()
-        if not norms_in_safe_range(squares, rows.d, rows.dtype):
+        if not norms_in_safe_range(squares, rows.dtype):
             return None
         every = max(COLUMNS_PER_SAMPLED, rows.n // ROWS_PER_COLUMN)
         every = max(1, min(every, rows.d // (COLUMNS_PER_ROW * rows.n)))

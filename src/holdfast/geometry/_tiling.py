@@ -86,15 +86,21 @@ class Tiling:
 
     def sums(self, vector: Tensor) -> Tensor:
         """[n_tiles] sums of the vector [d] over each tile."""
+        if self.width == 1:
+            return vector
         return torch.cat([piece.of(vector).sum(1) for piece in self.pieces])
 
     def norms(self, vector: Tensor) -> Tensor:
         """[n_tiles] norms of the vector [d] over each tile."""
+        if self.width == 1:
+            return vector.abs()
         norm = torch.linalg.vector_norm
         return torch.cat([norm(piece.of(vector), dim=1) for piece in self.pieces])
 
     def columns(self, tiles: Tensor) -> Tensor:
         """The columns of these `tiles` (increasing), in increasing order."""
+        if self.width == 1:
+            return tiles
         runs = []
         for piece, local, _ in self.split(tiles):
             within = torch.arange(piece.width, device=tiles.device)
@@ -103,6 +109,8 @@ class Tiling:
 
     def n_columns(self, tiles: Tensor) -> int:
         """The number of columns of these tiles."""
+        if self.width == 1:
+            return len(tiles)
         return sum(piece.width * len(local) for piece, local, _ in self.split(tiles))
 
     def split(self, tiles: Tensor) -> Iterator[tuple[Piece, Tensor, slice]]:
@@ -120,11 +128,16 @@ class Tiling:
 
     def take(self, vector: Tensor, tiles: Tensor) -> Tensor:
         """[k] the entries of the vector [d] in these tiles."""
+        if self.width == 1:  # a tile is a column
+            return vector[tiles]
         split = self.split(tiles)
         return torch.cat([piece.of(vector)[local].flatten() for piece, local, _ in split])
 
     def put(self, vector: Tensor, tiles: Tensor, values: Tensor) -> None:
         """Write `values` [k] to these tiles of the vector [d]."""
+        if self.width == 1:
+            vector[tiles] = values
+            return
         start = 0
         for piece, local, _ in self.split(tiles):
             n_values = len(local) * piece.width
@@ -133,6 +146,9 @@ class Tiling:
 
     def clear(self, tensor: Tensor, tiles: Tensor) -> None:
         """Set these tiles of the tensor [..., d] to zero."""
+        if self.width == 1:
+            tensor.index_fill_(-1, tiles, 0.0)
+            return
         for piece, local, _ in self.split(tiles):
             piece.of(tensor).index_fill_(-2, local, 0.0)
 

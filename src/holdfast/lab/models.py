@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.checks import check_count, check_generator, failure
+from holdfast.registry import Names
 
-__all__ = ["lenet", "logistic_regression", "mlp", "models", "resnet18", "tiny_cnn"]
+__all__ = ["lenet", "logistic_regression", "mlp", "models", "resnet_18", "tiny_cnn"]
 
 Shape = tuple[int, int, int]  # channels, height, width
 
@@ -30,6 +31,11 @@ class Architecture(Protocol):
     ) -> nn.Sequential: ...
 
 
+models: Names[Architecture] = Names("model")
+"""Every architecture by its short name."""
+
+
+@models.register
 def lenet(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
     """The paper's LeNet-style network: 1,163,978 parameters for gray images of 28 x 28 pixels.
 
@@ -59,6 +65,7 @@ def lenet(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> n
     return initialized(build, generator)
 
 
+@models.register
 def logistic_regression(
     *, shape: Shape = GRAY, generator: torch.Generator | None = None
 ) -> nn.Sequential:
@@ -73,6 +80,7 @@ def logistic_regression(
     return initialized(lambda: nn.Sequential(nn.Flatten(), nn.Linear(n_pixels, 10)), generator)
 
 
+@models.register
 def mlp(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
     """One hidden layer of 128 units: 101,770 parameters for gray images of 28 x 28 pixels.
 
@@ -89,7 +97,8 @@ def mlp(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.
     return initialized(build, generator)
 
 
-def resnet18(*, shape: Shape = COLOR, generator: torch.Generator | None = None) -> nn.Sequential:
+@models.register
+def resnet_18(*, shape: Shape = COLOR, generator: torch.Generator | None = None) -> nn.Sequential:
     """ResNet-18 for small images: 11,173,962 parameters for color images.
 
     As in the original paper, but with a 3 x 3 stem and without the first pooling, as is usual for
@@ -99,7 +108,7 @@ def resnet18(*, shape: Shape = COLOR, generator: torch.Generator | None = None) 
     paper, section 5 (CIFAR-10).
 
     Example:
-        >>> sum(parameter.numel() for parameter in resnet18().parameters())
+        >>> sum(parameter.numel() for parameter in resnet_18().parameters())
         11173962
     """
     _check_shape(shape)
@@ -116,6 +125,7 @@ def resnet18(*, shape: Shape = COLOR, generator: torch.Generator | None = None) 
     return initialized(build, generator)
 
 
+@models.register
 def tiny_cnn(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
     """The paper's tiny network: 412 parameters for gray images of 28 x 28 pixels.
 
@@ -137,16 +147,6 @@ def tiny_cnn(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * height * width, 10))
 
     return initialized(build, generator)
-
-
-models: dict[str, Architecture] = {
-    "lenet": lenet,
-    "logistic-regression": logistic_regression,
-    "mlp": mlp,
-    "resnet-18": resnet18,
-    "tiny-cnn": tiny_cnn,
-}
-"""Every architecture by its short name."""
 
 
 def initialized(

@@ -40,7 +40,12 @@ class OptimizerSpec(ABC):
         """Creates the optimizer for these parameters."""
 
 
+optimizers: Registry[OptimizerSpec] = Registry("optimizer")
+"""Every optimizer by its short name: `optimizers.parse("sgd(lr=0.1, momentum=0.9)")`."""
+
+
 @final
+@optimizers.register
 @dataclass(frozen=True, kw_only=True)
 class Adam(OptimizerSpec):
     """`torch.optim.Adam` with its default betas.
@@ -68,6 +73,7 @@ class Adam(OptimizerSpec):
 
 
 @final
+@optimizers.register
 @dataclass(frozen=True, kw_only=True)
 class Sgd(OptimizerSpec):
     """`torch.optim.SGD`: gradient descent, optionally with momentum.
@@ -103,10 +109,6 @@ class Sgd(OptimizerSpec):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.SGD:
         return torch.optim.SGD(parameters, **asdict(self))
-
-
-optimizers: Registry[OptimizerSpec] = Registry("optimizer", [Adam, Sgd])
-"""Every optimizer by its short name: `optimizers.parse("sgd(lr=0.1, momentum=0.9)")`."""
 
 
 def _check_rates(lr: float, weight_decay: float) -> None:

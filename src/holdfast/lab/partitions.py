@@ -37,7 +37,12 @@ class Partition(ABC):
         """
 
 
+partitions: Registry[Partition] = Registry("partition")
+"""Every partition by its short name: `partitions.parse("shards(n_shards=80)")`."""
+
+
 @final
+@partitions.register
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet(Partition):
     r"""Divides each class in proportions drawn from a symmetric Dirichlet distribution.
@@ -82,6 +87,7 @@ class Dirichlet(Partition):
 
 
 @final
+@partitions.register
 @dataclass(frozen=True, kw_only=True)
 class Shards(Partition):
     """Cuts the samples, sorted by label, into shards; most clients see few classes.
@@ -121,6 +127,7 @@ class Shards(Partition):
 
 
 @final
+@partitions.register
 @dataclass(frozen=True, kw_only=True)
 class Shuffled(Partition):
     """Independent and identically distributed rows, cut from one set shuffled every epoch.
@@ -136,10 +143,6 @@ class Shuffled(Partition):
 
     def divide(self, labels: Tensor, n_rows: int, *, generator: torch.Generator) -> list[Tensor]:
         return [torch.arange(len(labels))]
-
-
-partitions: Registry[Partition] = Registry("partition", [Dirichlet, Shards, Shuffled])
-"""Every partition by its short name: `partitions.parse("shards(n_shards=80)")`."""
 
 
 def _dirichlet(alpha: float, n: int, generator: torch.Generator) -> Tensor:

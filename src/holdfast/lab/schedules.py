@@ -25,7 +25,12 @@ class Schedule(ABC):
         """The factor after `epoch` of `n_epochs` passes over the data; fractions are allowed."""
 
 
+schedules: Registry[Schedule] = Registry("schedule")
+"""Every schedule by its short name: `schedules.parse("exponential(decay=0.99)")`."""
+
+
 @final
+@schedules.register
 @dataclass(frozen=True, kw_only=True)
 class Constant(Schedule):
     """A constant learning rate.
@@ -42,6 +47,7 @@ class Constant(Schedule):
 
 
 @final
+@schedules.register
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
     r"""Half a cosine from 1 to 0: :math:`(1 + \cos(\pi e / E)) / 2` at epoch e of E.
@@ -62,6 +68,7 @@ class Cosine(Schedule):
 
 
 @final
+@schedules.register
 @dataclass(frozen=True, kw_only=True)
 class CosineRestarts(Schedule):
     """Periods of half a cosine from 1 to 0, each `growth` times as long as the one before.
@@ -99,6 +106,7 @@ class CosineRestarts(Schedule):
 
 
 @final
+@schedules.register
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Schedule):
     r"""Exponential decay by epoch: :math:`q^{\lfloor e \rfloor}`, where q is `decay`, e the epoch.
@@ -122,12 +130,6 @@ class Exponential(Schedule):
 
     def factor(self, epoch: float, n_epochs: float) -> float:
         return float(self.decay ** math.floor(epoch))
-
-
-schedules: Registry[Schedule] = Registry(
-    "schedule", [Constant, Cosine, CosineRestarts, Exponential]
-)
-"""Every schedule by its short name: `schedules.parse("exponential(decay=0.99)")`."""
 
 
 def _half_cosine(progress: float) -> float:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from holdfast.aggregators import Aggregator
-from holdfast.checks import check_instance, failure
+from holdfast.checks import failure
 from holdfast.robust_step import RobustStep, StepResult
 from holdfast.sources import LayerGrams, LossFunction
 
@@ -15,7 +15,7 @@ def robust_backward(
     inputs: Any,
     targets: Any = None,
     *,
-    aggregator: Aggregator,
+    rule: Aggregator | str = "radius-filter",
     generator: torch.Generator | None = None,
 ) -> StepResult:
     """Add the aggregate of the samples' gradients to `p.grad`, without the matrix of them.
@@ -31,20 +31,18 @@ def robust_backward(
             samples.
         inputs: inputs of the model, with samples along the first dimension.
         targets: targets of the loss, with samples along the first dimension; None without targets.
-        aggregator: any rule in Gram space, or a pipeline of such rules.
+        rule: any rule in Gram space or its name, or a pipeline of such rules.
         generator: source of random numbers, for rules that need one.
 
     Example:
-        >>> from holdfast.aggregators import GeometricMedian
         >>> model = nn.Linear(2, 1)
         >>> x, y = torch.randn(7, 2), torch.zeros(7, 1)
         >>> y[0] = 1e9
-        >>> result = robust_backward(model, nn.MSELoss(), x, y, aggregator=GeometricMedian())
+        >>> result = robust_backward(model, nn.MSELoss(), x, y, rule="geometric-median")
         >>> bool(model.weight.grad.norm() < 100)
         True
     """
-    check_instance("aggregator", aggregator, Aggregator)
-    if generator is None and "generator" in aggregator.needs:
-        raise failure("generator", f"be given to {aggregator!r}", None)
-    rows = LayerGrams(model, loss_fn)(inputs, targets)
-    return RobustStep(aggregator, generator=generator).backward(rows)
+    step = RobustStep(rule, generator=generator)
+    if generator is None and "generator" in step.rule.needs:
+        raise failure("generator", f"be given to {step.rule}", None)
+    return step.backward(LayerGrams(model, loss_fn)(inputs, targets))

@@ -1,77 +1,89 @@
 """An optimizer with gradients from rows."""
 
 from collections.abc import Callable
-from typing import Any, final
+from dataclasses import replace
+from typing import Any, Unpack, final
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from holdfast._typing import Score
+from holdfast.aggregators import Aggregator, StepArguments
 from holdfast.checks import check_instance, failure
 from holdfast.errors import NonFiniteRowsError
-from holdfast.geometry import Rows
+from holdfast.geometry import Rows, length
 from holdfast.layout import Layout
-from holdfast.robust_step import RobustStep, StepResult
+from holdfast.optim._pending_update import PendingUpdate
+from holdfast.robust_step import RobustStep, Step, StepResult
 
-KEY = "robust_step"
+KEY = "holdfast"
 
 
 @final
 class RobustOptimizer(Optimizer):
-    """Any torch optimizer with a robust step before it: `optimizer.step(rows)`.
+    """Any torch optimizer with a robust rule before it: `optimizer.step(rows)`.
 
-    The step turns the rows into a direction and adds it to `p.grad`; then the optimizer makes its
-    own step. Momentum, Adam's moments and weight decay work on the direction and the parameters,
-    after the aggregation, where no row can reach them. The learning rate for the step's memory is
-    read from the parameter groups, so schedulers may change it. With momentum or Adam, and with
-    rates that go to zero, use a memory with `units="gradient"`.
+    The rule turns the rows into one gradient and adds it to `p.grad`; then the optimizer makes its
+    own step. Momentum, Adam's moments and weight decay work on the aggregate and the parameters,
+    where no row can reach them.
+
+    A step with a block, such as `bgmd()`, delivers after the optimizer: the optimizer sees the
+    whole aggregate, and its update of the parameters is added to what is pending. The block of
+    what is pending that the step's selector chooses is applied, the rest stays pending. (A
+    :class:`~holdfast.robust_step.SelectFirstStep` gives the optimizer the direction on its block,
+    as the paper does; it reads the learning rate from the parameter groups.)
 
     It is an `Optimizer`: schedulers, `torch.nn.utils.clip_grad_norm_`, hooks and gradient scalers
-    accept it. `state_dict` holds the states of the optimizer and of the step (memory, generator,
-    number of steps) as tensors, numbers and containers, which `torch.load(..., weights_only=True)`
-    can read.
+    accept it. `state_dict` holds the states of the optimizer and of the step and what is pending as
+    tensors, numbers and containers, which `torch.load(..., weights_only=True)` can read.
 
     To clip gradients or to use a gradient scaler, call :meth:`backward` and then `step()`. A
     `step()` without either is refused: a plain gradient is not robust.
 
     Args:
         optimizer: any torch optimizer whose `step` needs no closure.
-        step: the robust step.
+        rule: a rule, the name of one such as `"covariance-filter"`, or a step such as `bgmd()`.
 
     Attributes:
         optimizer: the inner optimizer.
-        robust_step: the step.
-        result: the result of the last robust step; None before the first, and after a skipped step.
+        robust_step: the step; a rule is a step without a block.
+        result: the result of the last step; None before the first, and after a skipped step.
 
     Example:
-        >>> from holdfast import bgmd
         >>> from holdfast.sources import MicroBatches
         >>> model = torch.nn.Linear(4, 2)
         >>> source = MicroBatches(model, torch.nn.CrossEntropyLoss(), n_rows=5)
-        >>> inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> optimizer = RobustOptimizer(inner, bgmd(fraction=0.5))
+        >>> optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        >>> x, y = torch.ones(20, 4), torch.zeros(20, dtype=torch.int64)
+        >>> x[:4] *= -1000.0  # the first row is corrupt
         >>> optimizer.zero_grad()
-        >>> optimizer.step(source(torch.randn(20, 4), torch.zeros(20, dtype=torch.int64)))
-        >>> optimizer.result.rejected.sum().item()
-        0
+        >>> optimizer.step(source(x, y))
+        >>> optimizer.result.rejected.tolist()
+        [True, False, False, False, False]
     """
 
     # A gradient scaler must unscale the gradients itself, also for fused optimizers, which would
     # otherwise unscale them in their own step.
     _step_supports_amp_scaling = False
 
-    def __init__(self, optimizer: Optimizer, step: RobustStep) -> None:
+    def __init__(
+        self, optimizer: Optimizer, rule: Aggregator | Step | str = "radius-filter"
+    ) -> None:
         # No super().__init__(): parameters, groups and state belong to the inner optimizer.
         check_instance("optimizer", optimizer, Optimizer)
-        check_instance("step", step, RobustStep)
         if isinstance(optimizer, torch.optim.LBFGS):
             requirement = "be one whose step needs no closure, because rows are made once per step"
             raise failure("optimizer", requirement, "LBFGS")
         self.optimizer = optimizer
-        self.robust_step = step
+        self.robust_step = step = _as_step(rule)
+        # With a block, the optimizer gets the whole aggregate, and the block is chosen afterwards.
+        self._delivers = isinstance(step, RobustStep) and not step.selector.takes_everything
+        self._gradient_step = (
+            RobustStep(step.rule, generator=step.generator) if self._delivers else step
+        )
         self.result: StepResult | None = None
-        self._has_direction = False
+        self._layout: Layout | None = None  # of the rows whose gradient is in p.grad
+        self._pending = PendingUpdate()
 
     def __repr__(self) -> str:
         return f"RobustOptimizer({self.optimizer!r}, {self.robust_step!r})"
@@ -110,33 +122,28 @@ class RobustOptimizer(Optimizer):
         rows: Rows,
         *,
         scaler: torch.amp.GradScaler | None = None,
-        row_weights: Tensor | None = None,
-        reference: Tensor | None = None,
-        score: Score | None = None,
+        **arguments: Unpack[StepArguments],
     ) -> StepResult | None:
-        """Make the robust step and add its direction to `p.grad`.
+        """Aggregate the rows and add the result to `p.grad`.
 
         Args:
             rows: rows that carry their layout, as those of all sources do.
-            scaler: the gradient scaler of the source. The direction is scaled as the scaler
+            scaler: the gradient scaler of the source. The gradient is scaled as the scaler
                 expects. If most rows overflowed, the gradient is infinite, so that `scaler.step`
-                skips the step as in any loop; the memory does not change, and the result is None.
-            row_weights: [n] weight of each row, for rules that take it.
-            reference: [d] a trusted or previous direction, for rules that take it.
-            score: rates a direction on trusted data, for rules that take it.
+                skips the step as in any loop; nothing that is carried changes, and the result is
+                None.
+            **arguments: `row_weights`, `reference` and `score`, for rules that accept them.
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if not isinstance(layout, Layout):
             requirement = "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)"
             raise failure("rows", requirement, type(rows).__name__)
         self._check_holds(layout)
-        lr = self._lr(layout) if self.robust_step.memory.needs_lr else None
         self.result = None
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         try:
-            self.result = self.robust_step(
-                rows, lr=lr, row_weights=row_weights, reference=reference, score=score
-            )
+            lr = self._lr(layout) if self._gradient_step.needs_lr else None
+            self.result = self._gradient_step(rows, lr=lr, **arguments)
             direction = self.result.direction
         except NonFiniteRowsError:
             if scaler is None:
@@ -145,35 +152,43 @@ class RobustOptimizer(Optimizer):
         if scaler is not None:
             direction = direction * scaler.scale(torch.ones((), device=rows.device)).to(direction)
         layout.write_gradient(direction)
-        self._has_direction = True
+        self._layout = layout
         return self.result
 
     def step(  # type: ignore[override]
         self,
         rows: Rows | None = None,
         closure: Callable[[], float] | None = None,
-        *,
-        row_weights: Tensor | None = None,
-        reference: Tensor | None = None,
-        score: Score | None = None,
+        **arguments: Unpack[StepArguments],
     ) -> None:
-        """Make the robust step on the rows, if given, and then the optimizer's step.
+        """Aggregate the rows, if given, and make the optimizer's step.
 
         Args:
             rows: rows that carry their layout; None after :meth:`backward`.
             closure: never called, because rows are made once per step; accepted because frameworks
                 pass one.
-            row_weights: as in :meth:`backward`.
-            reference: as in :meth:`backward`.
-            score: as in :meth:`backward`.
+            **arguments: as in :meth:`backward`.
         """
         if rows is not None:
-            self.backward(rows, row_weights=row_weights, reference=reference, score=score)
-        if not self._has_direction:
+            self.backward(rows, **arguments)
+        if self._layout is None:
             requirement = "be given to `step`, or to `backward` before it"
             raise failure("rows", f"{requirement}: a plain gradient is not robust", None)
-        self._has_direction = False
+        layout, self._layout = self._layout, None
+        if not self._delivers:
+            self.optimizer.step()
+            return
+        step = self.robust_step
+        before = layout.values()
         self.optimizer.step()
+        delivered = self._pending.deliver(layout, before, step.selector, step.generator)
+        if self.result is not None:
+            self.result = replace(
+                self.result,
+                block=delivered.block,
+                residual=delivered.residual,
+                carried_norm=length(delivered.later),
+            )
 
     def _check_holds(self, layout: Layout) -> None:
         held = {id(parameter) for group in self.param_groups for parameter in group["params"]}
@@ -186,7 +201,7 @@ class RobustOptimizer(Optimizer):
         """The learning rate of the columns: one number, or [d] if groups differ."""
         if not all("lr" in group for group in self.param_groups):
             requirement = "have a learning rate in every group"
-            needed_by = f"(needed by {self.robust_step.memory!r})"
+            needed_by = f"(needed by {self.robust_step!r})"
             raise failure("optimizer", f"{requirement} {needed_by}", "none")
         rates = {id(p): float(group["lr"]) for group in self.param_groups for p in group["params"]}
         found = [rates[id(parameter)] for parameter in layout.parameters]
@@ -197,21 +212,35 @@ class RobustOptimizer(Optimizer):
         return torch.tensor(found, dtype=torch.float32, device=device).repeat_interleave(sizes)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state, with the state of the step under "robust_step"."""
-        return {**self.optimizer.state_dict(), KEY: self.robust_step.state_dict()}
+        """The optimizer's state, with what Holdfast adds under "holdfast"."""
+        own = {"step": self.robust_step.state_dict(), "pending": self._pending.state_dict()}
+        return {**self.optimizer.state_dict(), KEY: own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Resume bit for bit from `state_dict`; a state that does not fit changes nothing."""
-        if not isinstance(state_dict, dict) or KEY not in state_dict:
+        own = state_dict.get(KEY) if isinstance(state_dict, dict) else None
+        if not isinstance(own, dict) or set(own) != {"step", "pending"}:
             requirement = f"hold {KEY!r} (load a plain state with `.optimizer.load_state_dict`)"
             is_dict = isinstance(state_dict, dict)
             got = sorted(map(str, state_dict)) if is_dict else type(state_dict).__name__
             raise failure("state_dict", requirement, got)
+        pending = PendingUpdate.from_state(own["pending"])
         before = self.robust_step.state_dict()
-        self.robust_step.load_state_dict(state_dict[KEY])
+        self.robust_step.load_state_dict(own["step"])
         try:
             inner = {key: value for key, value in state_dict.items() if key != KEY}
             self.optimizer.load_state_dict(inner)
         except BaseException:
             self.robust_step.load_state_dict(before)
             raise
+        self._pending = pending
+
+
+def _as_step(rule: object) -> Step:
+    if isinstance(rule, Step):
+        return rule
+    if isinstance(rule, (Aggregator, str)):
+        return RobustStep(rule)
+    requirement = "be a rule, its name or a step, as in RobustOptimizer(optimizer, 'radius-filter')"
+    got = f"the class {rule.__name__}" if isinstance(rule, type) else type(rule).__name__
+    raise failure("rule", requirement, got)

@@ -1,18 +1,33 @@
-"""The robust step: a rule with a block of columns and a memory around it, and the presets that are BGMD."""
+"""Steps: a rule with a block of columns and what is carried, and the presets that are BGMD."""
 
+from holdfast.robust_step._deliver import Delivered, deliver
+from holdfast.robust_step._mean_memory import MeanMemory
+from holdfast.robust_step._memory import Memory, ResidualMemory, memories
+from holdfast.robust_step._no_memory import NoMemory
 from holdfast.robust_step._presets import bgmd, preset, presets
-from holdfast.robust_step._robust_step import RobustStep
-from holdfast.robust_step._sketched_geometric_median import SketchedGeometricMedian
-from holdfast.robust_step._sketched_rows import SketchedRows, importance_weighted
+from holdfast.robust_step._robust_step import RobustStep, Units
+from holdfast.robust_step._row_memory import RowMemory
+from holdfast.robust_step._select_first_step import SelectFirstStep
+from holdfast.robust_step._step import Step
 from holdfast.robust_step._step_result import StepResult
+from holdfast.robust_step._step_state import check_carried
 
 __all__ = [
+    "Delivered",
+    "MeanMemory",
+    "Memory",
+    "NoMemory",
+    "ResidualMemory",
     "RobustStep",
-    "SketchedGeometricMedian",
-    "SketchedRows",
+    "RowMemory",
+    "SelectFirstStep",
+    "Step",
     "StepResult",
+    "Units",
     "bgmd",
-    "importance_weighted",
+    "check_carried",
+    "deliver",
+    "memories",
     "preset",
     "presets",
 ]

@@ -5,29 +5,33 @@ from collections.abc import Callable
 
 import torch
 
-from holdfast.aggregators import Aggregator, GeometricMedian, rules
-from holdfast.memory import MeanMemory, RobustMemory, RowMemory, Units
+from holdfast.aggregators import Aggregator, GeometricMedian, Sketched
 from holdfast.registry import parse_call, unknown_name
-from holdfast.robust_step._robust_step import RobustStep
+from holdfast.robust_step._mean_memory import MeanMemory
+from holdfast.robust_step._robust_step import RobustStep, Units
+from holdfast.robust_step._row_memory import RowMemory
+from holdfast.robust_step._select_first_step import SelectFirstStep
+from holdfast.robust_step._step import Step
 from holdfast.selectors import NormSampling, Tile, TopNorm
 
 
 def bgmd(
     *,
     fraction: float = 0.1,
-    tile: Tile = None,
+    tile: Tile = 1,
     units: Units = "parameter",
-    aggregator: Aggregator | None = None,
+    rule: Aggregator | str | None = None,
     generator: torch.Generator | None = None,
 ) -> RobustStep:
-    """Block coordinate geometric median descent, with a memory that keeps breakdown point 1/2.
+    """Block coordinate geometric median descent: aggregate the rows, then deliver a block.
 
     Args:
-        fraction: the share of tiles, and so about of columns, that each step moves, in (0, 1].
-        tile: columns that are chosen together; see :class:`~holdfast.selectors.NormSampling`.
-        units: of the memory; "gradient" with momentum, Adam, or a learning rate that goes to zero.
-        aggregator: the rule, if another than the geometric median.
-        generator: source of random numbers, on the CPU; by default one with a fixed seed, so that every step object draws the same blocks.
+        fraction: the share of columns that each step moves, and that the sketch reads, in (0, 1].
+        tile: columns that are moved together; single columns by default.
+        units: of what is carried, for a step used alone; "gradient" with momentum or Adam.
+            `RobustOptimizer` delivers after the optimizer and needs no units.
+        rule: the rule or its name, if not the geometric median of a sketch.
+        generator: source of random numbers, on the CPU; by default one with a fixed seed.
 
     Example:
         >>> step = bgmd(fraction=0.25)
@@ -36,11 +40,10 @@ def bgmd(
         >>> bool(step(rows, lr=0.1).direction.norm() < 10)
         True
     """
-    rule = GeometricMedian() if aggregator is None else aggregator
-    selector = NormSampling(fraction=fraction, tile=tile)
-    return RobustStep(
-        rule, selector=selector, memory=RobustMemory(units=units), generator=generator
-    )
+    if rule is None:
+        rule = Sketched(fraction=fraction, rule=GeometricMedian())
+    selector = TopNorm(fraction=fraction, tile=tile)
+    return RobustStep(rule, selector=selector, units=units, generator=generator)
 
 
 def bgmd_paper(
@@ -49,15 +52,16 @@ def bgmd_paper(
     tile: Tile = 1,
     units: Units = "parameter",
     generator: torch.Generator | None = None,
-) -> RobustStep:
-    """The paper's Algorithm 1 to the letter: uncapped norm sampling, the block's own median, the mean of all rows as memory.
+) -> SelectFirstStep:
+    """The paper's Algorithm 1: norm sampling, the block's own median, the mean as memory.
 
     One bad row can move its memory anywhere; it is here to compare with.
     """
-    selector = NormSampling(fraction=fraction, tile=tile, capped=False)
-    return RobustStep(
-        GeometricMedian(), selector=selector, memory=MeanMemory(units=units), generator=generator
+    selector, memory = (
+        NormSampling(fraction=fraction, tile=tile, capped=False),
+        MeanMemory(units=units),
     )
+    return SelectFirstStep(GeometricMedian(), selector=selector, memory=memory, generator=generator)
 
 
 def bgmd_published(
@@ -66,15 +70,13 @@ def bgmd_published(
     tile: Tile = 1,
     units: Units = "parameter",
     generator: torch.Generator | None = None,
-) -> RobustStep:
-    """What the experiments published with the paper ran: the largest columns, and a residual for each row."""
-    selector = TopNorm(fraction=fraction, tile=tile, capped=False)
-    return RobustStep(
-        GeometricMedian(), selector=selector, memory=RowMemory(units=units), generator=generator
-    )
+) -> SelectFirstStep:
+    """What the experiments published with the paper ran: the largest columns, a memory per row."""
+    selector, memory = TopNorm(fraction=fraction, tile=tile, capped=False), RowMemory(units=units)
+    return SelectFirstStep(GeometricMedian(), selector=selector, memory=memory, generator=generator)
 
 
-presets: dict[str, Callable[..., RobustStep]] = {
+presets: dict[str, Callable[..., Step]] = {
     "bgmd": bgmd,
     "bgmd-paper": bgmd_paper,
     "bgmd-published": bgmd_published,
@@ -82,12 +84,12 @@ presets: dict[str, Callable[..., RobustStep]] = {
 """Every preset by its short name."""
 
 
-def preset(text: str, *, generator: torch.Generator | None = None) -> RobustStep:
-    """The step that a text such as `"bgmd(fraction=0.05, aggregator='krum(n_bad=2)')"` names.
+def preset(text: str, *, generator: torch.Generator | None = None) -> Step:
+    """The step that a text such as `"bgmd(fraction=0.05, rule='krum(n_bad=2)')"` names.
 
     Example:
-        >>> preset("bgmd-paper(fraction=0.05)").memory
-        MeanMemory(units='parameter')
+        >>> preset("bgmd-paper(fraction=0.05)").selector
+        NormSampling(fraction=0.05, count=None, tile=1, capped=False)
     """
     name, arguments = parse_call(text, "preset")
     if name not in presets:
@@ -96,6 +98,4 @@ def preset(text: str, *, generator: torch.Generator | None = None) -> RobustStep
     for key in arguments:
         if key not in known:
             raise ValueError(f"`{name}` must be given {', '.join(known)}, got {key!r}.")
-    if "aggregator" in arguments:
-        arguments["aggregator"] = rules.parse(arguments["aggregator"])
     return presets[name](**arguments, generator=generator)

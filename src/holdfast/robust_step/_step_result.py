@@ -1,34 +1,45 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from holdfast.geometry import Block, Outcome
+from holdfast.aggregators import Aggregate
+from holdfast.geometry import Block
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StepResult:
-    r"""What a robust step made of the rows.
+    r"""What a step made of the rows.
 
     Attributes:
         direction: [d] for the optimizer, zero off the block, with the rows' dtype and device.
-        block: the columns that were moved; `block.columns` are their indices.
-        weights: [n] coefficients of the rows in the direction (float64, CPU), or None where it is no combination of rows.
-        rejected: bool [n] (CPU) rows that had no part in it.
-        residual: the share :math:`1 - \xi` of the rows' squared norm that lies off the block, as the selector saw it.
-        memory_norm: norm of what is carried over to the next step, in the memory's units.
-        outcome: why the rule's solver stopped.
-        gap: certified relative distance from its optimum; None for rules that do not optimise.
-        steps: iterations that the solver made.
-        reference_weight: coefficient of the call's `reference` in the direction, for rules that start from one.
+        block: the columns that are moved; `block.columns` are their indices.
+        aggregate: the result of the rule, with the solver's outcome and gap.
+        residual: the share :math:`1 - \xi` of the squared norm that lies off the block.
+        carried_norm: norm of what is carried to the next step.
     """
 
     direction: Tensor
     block: Block
-    weights: Tensor | None
-    rejected: Tensor
+    aggregate: Aggregate
     residual: float
-    memory_norm: float
-    outcome: Outcome
-    gap: float | None
-    steps: int
-    reference_weight: float
+    carried_norm: float = 0.0
+
+    @property
+    def rejected(self) -> Tensor:
+        """Bool [n] (CPU) rows that the rule left out."""
+        return self.aggregate.rejected
+
+    @property
+    def weights(self) -> Tensor | None:
+        """[n] coefficients of the rows (float64, CPU), or None if the rule has none."""
+        return self.aggregate.weights
+
+    def carrying(self, norm: float) -> "StepResult":
+        """The result with the norm of what is carried."""
+        return replace(self, carried_norm=norm)
+
+    def __repr__(self) -> str:
+        return (
+            f"StepResult({len(self.block)} of {len(self.direction)} columns, "
+            f"residual={self.residual:.3g}, {self.aggregate!r})"
+        )

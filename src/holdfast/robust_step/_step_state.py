@@ -1,4 +1,4 @@
-"""The check of a robust step's saved state."""
+"""The check of a step's saved state."""
 
 from typing import Any
 
@@ -7,43 +7,41 @@ from torch import Tensor
 
 from holdfast.checks import check_count, failure
 
-KEYS = {"memory", "generator", "n_steps"}
+KEYS = {"carried", "generator", "n_steps"}
+SHAPES = {0: "None", 1: "None or a tensor [d]", 2: "None or a tensor [n, d]"}
 
 
-def check_step_state(
-    state: object, n_dimensions: int, memory_name: str
-) -> tuple[Tensor | None, Tensor]:
-    """The memory's state and the generator's, if `state` is what a step with such a memory saves."""
+def check_step_state(state: object, n_dimensions: int, owner: str) -> tuple[Tensor | None, Tensor]:
+    """What is carried and the generator's state, if `state` is what such a step saves."""
     if not isinstance(state, dict) or set(state) != KEYS:
         got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
         raise failure("state", f"be a mapping with the keys {', '.join(sorted(KEYS))}", got)
-    memory: Any = state["memory"]
-    if memory is not None:
-        is_dense = (
-            isinstance(memory, Tensor) and memory.layout is torch.strided and not memory.is_meta
-        )
-        if (
-            not is_dense
-            or memory.dtype not in (torch.float32, torch.float64)
-            or memory.ndim != n_dimensions
-        ):
-            wanted = {0: "None", 1: "None or a tensor [d]", 2: "None or a tensor [n, d]"}[
-                n_dimensions
-            ]
-            got = (
-                f"{memory.dtype} of shape {tuple(memory.shape)}"
-                if isinstance(memory, Tensor)
-                else type(memory).__name__
-            )
-            raise failure("state['memory']", f"be {wanted} for {memory_name}", got)
-        if not bool(torch.isfinite(memory).all()):
-            raise failure("state['memory']", "be finite", "NaN or infinity")
+    carried = check_carried("state['carried']", state["carried"], n_dimensions, owner)
     check_count("state['n_steps']", state["n_steps"])
     generator: Any = state["generator"]
     try:
         torch.Generator().set_state(generator)
     except (RuntimeError, TypeError) as error:
-        raise failure(
-            "state['generator']", "be the state of a torch.Generator", str(error).splitlines()[0]
-        ) from None
-    return memory, generator
+        requirement = "be the state of a torch.Generator"
+        raise failure("state['generator']", requirement, str(error).splitlines()[0]) from None
+    return carried, generator
+
+
+def check_carried(name: str, carried: Any, n_dimensions: int, owner: str) -> Tensor | None:
+    """Check for None, or a finite tensor with so many dimensions."""
+    if carried is None:
+        return None
+    is_tensor = isinstance(carried, Tensor)
+    is_dense = is_tensor and carried.layout is torch.strided and not carried.is_meta
+    is_wide = is_dense and carried.dtype in (torch.float32, torch.float64)
+    if not is_wide or carried.ndim != n_dimensions:
+        got = (
+            f"{carried.dtype} of shape {tuple(carried.shape)}"
+            if is_tensor
+            else type(carried).__name__
+        )
+        raise failure(name, f"be {SHAPES[n_dimensions]} for {owner}", got)
+    if not bool(torch.isfinite(carried).all()):
+        raise failure(name, "be finite", "NaN or infinity")
+    assert isinstance(carried, Tensor)
+    return carried

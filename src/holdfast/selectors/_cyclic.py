@@ -5,10 +5,11 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
-from holdfast.selectors._selector import TileSelector
+from holdfast.selectors._selector import TileSelector, selectors
 
 
 @final
+@selectors.register
 @dataclass(frozen=True, kw_only=True)
 class Cyclic(TileSelector):
     """The next k tiles at each step, starting over after the last tile: the Gauss-Seidel rule.
@@ -24,9 +25,8 @@ class Cyclic(TileSelector):
     """
 
     name = "cyclic"
-    reaches_every_column = False
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
+    def select(self, tiling: Tiling, norms: Tensor, *, step: int, generator: Generator) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         start = step * k % (-(-tiling.n_tiles // k) * k)
         tiles = torch.arange(start, min(start + k, tiling.n_tiles))

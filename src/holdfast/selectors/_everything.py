@@ -5,10 +5,11 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
-from holdfast.selectors._selector import Selector
+from holdfast.selectors._selector import Selector, selectors
 
 
 @final
+@selectors.register
 @dataclass(frozen=True, kw_only=True)
 class Everything(Selector):
     """All columns at each step.
@@ -20,12 +21,11 @@ class Everything(Selector):
     """
 
     name = "everything"
-    reaches_every_column = True
     takes_everything = True
 
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
         return Tiling(sections, None)
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
+    def select(self, tiling: Tiling, norms: Tensor, *, step: int, generator: Generator) -> Block:
         ones = torch.ones(tiling.n_tiles, dtype=torch.float64)
         return Block(tiling, torch.arange(tiling.n_tiles), ones)

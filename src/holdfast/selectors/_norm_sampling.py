@@ -5,21 +5,22 @@ from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
 from holdfast.selectors._sampling import draw, inclusion_probabilities
-from holdfast.selectors._selector import TileSelector
+from holdfast.selectors._selector import TileSelector, selectors
 
 
 @final
+@selectors.register
 @dataclass(frozen=True, kw_only=True)
 class NormSampling(TileSelector):
-    r"""Tiles drawn in proportion to their squared norm over all rows (active norm sampling).
+    r"""Tiles drawn in proportion to their squared norm (active norm sampling).
 
     Draws exactly k tiles, tile j with probability :math:`\pi_j = \min(1, c\, s_j)`, where
-    :math:`s_j = \sum_i \|a_{ij}\|^2` and c is such that the :math:`\pi_j` add up to k. With m tiles
-    in all, :math:`E \|C_k(A) - A\|^2 \le (1 - k/m) \|A\|^2`, with equality for equal norms (the
+    :math:`s_j` is its squared norm, over all rows :math:`\sum_i \|a_{ij}\|^2`, and c is such that
+    the :math:`\pi_j` add up to k. With m tiles in all, :math:`E \|C_k(A) - A\|^2 \le (1 - k/m) \|A\|^2`, with equality for equal norms (the
     paper's Lemma 1; of the capped rows, if they are capped). If fewer than k tiles are nonzero, it
     takes all of them, and the rest uniformly among the others.
 
-    In :math:`s_j` a row longer than the median row counts as if it had the median length. Without
+    Over rows, one longer than the median row counts as if it had the median length. Without
     this cap one row of 1e20 drives every other probability to zero, and a second bad row can hide
     in the other columns. `capped=False` is the paper's text. See :class:`TileSelector` for the
     other arguments.
@@ -29,8 +30,8 @@ class NormSampling(TileSelector):
 
     Example:
         >>> selector, generator = NormSampling(count=2, tile=1), torch.Generator().manual_seed(0)
-        >>> scores = torch.tensor([9.0, 0.0, 0.5, 0.5, 0.0], dtype=torch.float64)
-        >>> block = selector.select(selector.tiling((5,)), scores, step=0, generator=generator)
+        >>> norms = torch.tensor([3.0, 0.0, 0.5, 0.5, 0.0], dtype=torch.float64)
+        >>> block = selector.select(selector.tiling((5,)), norms, step=0, generator=generator)
         >>> block.columns.tolist(), block.probabilities.tolist()
         ([0, 2], [1.0, 0.5])
     """
@@ -38,9 +39,11 @@ class NormSampling(TileSelector):
     capped: bool = True
 
     name = "norm-sampling"
-    reaches_every_column = True
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
-        probabilities = inclusion_probabilities(scores, self.n_chosen(tiling.n_tiles))
+    def select(self, tiling: Tiling, norms: Tensor, *, step: int, generator: Generator) -> Block:
+        largest = norms.max()
+        relative = (norms / largest.where(largest > 0, 1.0)).cpu().double()
+        k = self.n_chosen(tiling.n_tiles)
+        probabilities = inclusion_probabilities(relative.square(), k)
         tiles = draw(probabilities, generator)
         return Block(tiling, tiles, probabilities[tiles])

@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 
 from holdfast.checks import check_count, check_flag, check_fraction, check_one_of, failure
 from holdfast.geometry import Block, Tiling
+from holdfast.registry import Registry
 
 Tile = int | Literal["parameter"] | None
 
@@ -28,30 +29,31 @@ class Selector(ABC):
     name: ClassVar[str]
     """The short name, as in `"top-norm(fraction=0.1)"`."""
 
-    reaches_every_column: ClassVar[bool]
-    """Whether every nonzero column has a positive probability, as a sketch of the rows needs."""
-
     takes_everything: ClassVar[bool] = False
-    """Whether all columns are chosen, so that no scores are needed."""
+    """Whether all columns are chosen, so that no norms are needed."""
 
     capped: bool = True
-    """Whether rows longer than the median row count as that one in the scores."""
+    """Whether, in norms over all rows, rows longer than the median row count as that one."""
 
     @abstractmethod
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
-        """The tiles to choose from, for rows whose parameters have these sizes."""
+        """The tiles to choose from, for parameters of these sizes."""
 
     @abstractmethod
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
+    def select(self, tiling: Tiling, norms: Tensor, *, step: int, generator: Generator) -> Block:
         """Choose the block.
 
         Args:
             tiling: the tiles to choose from.
-            scores: [n_tiles] squared norms of the tiles over all rows, up to a common factor
-                (float64, CPU).
+            norms: [n_tiles] norms of the tiles, of a vector or over all rows, up to a common
+                factor.
             step: the number of blocks chosen before.
             generator: source of random numbers, on the CPU.
         """
+
+
+selectors: Registry[Selector] = Registry("selector")
+"""Every selector by its short name: `selectors.parse("norm-sampling(fraction=0.1)")`."""
 
 
 @dataclass(frozen=True, kw_only=True)

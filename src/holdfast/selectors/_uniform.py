@@ -5,10 +5,11 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.geometry import Block, Tiling
-from holdfast.selectors._selector import TileSelector
+from holdfast.selectors._selector import TileSelector, selectors
 
 
 @final
+@selectors.register
 @dataclass(frozen=True, kw_only=True)
 class Uniform(TileSelector):
     r"""k tiles drawn without replacement, each with the same probability.
@@ -26,9 +27,8 @@ class Uniform(TileSelector):
     """
 
     name = "uniform"
-    reaches_every_column = True
 
-    def select(self, tiling: Tiling, scores: Tensor, *, step: int, generator: Generator) -> Block:
+    def select(self, tiling: Tiling, norms: Tensor, *, step: int, generator: Generator) -> Block:
         k = self.n_chosen(tiling.n_tiles)
         tiles = torch.randperm(tiling.n_tiles, generator=generator)[:k].sort().values
         return Block(tiling, tiles, torch.full((k,), k / tiling.n_tiles, dtype=torch.float64))

@@ -50,8 +50,13 @@ __all__ = [
     "rows_to_samples",
 ]
 
-attacks: Registry[Attack] = Registry("attack", Attack.__subclasses__())
+attacks: Registry[Attack] = Registry("attack")
 """All attacks by name: `attacks.parse("scaled-flip(factor=5.0)")`."""
 
-corruptions: Registry[Corruption] = Registry("corruption", Corruption.__subclasses__())
+corruptions: Registry[Corruption] = Registry("corruption")
 """All corruptions by name: `corruptions.parse("salt-and-pepper(fraction=0.5)")`."""
+
+for _attack in Attack.__subclasses__():
+    attacks.register(_attack)
+for _corruption in Corruption.__subclasses__():
+    corruptions.register(_corruption)

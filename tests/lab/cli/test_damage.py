@@ -102,7 +102,7 @@ def test_a_configuration_that_was_changed_is_refused(run: Path) -> None:
         {"data": ["x"]},
         {"data": "../../etc"},
         {"optimizer": {"name": "sgd", "lr": "x"}},
-        {"aggregator": {"name": "krum"}},
+        {"rule": {"name": "krum"}},
         {"threat": []},
         {"n_steps": 5},
     ]

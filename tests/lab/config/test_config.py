@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from holdfast.memory import NoMemory, RobustMemory
 
 from holdfast.geometry import DenseRows
 from holdfast.lab.config import Config, Threat, all_rules, config_from_json
 from holdfast.lab.optimizers import Adam, Sgd
 from holdfast.lab.partitions import Dirichlet, Shards, Shuffled
 from holdfast.lab.schedules import CosineRestarts, Exponential
-from holdfast.memory import NoMemory, RobustMemory
 from holdfast.selectors import Cyclic, TopNorm
 from holdfast.threats import (
     Adversaries,
@@ -42,11 +42,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
      r"`data` must be .*, got 'fashion-mnist-slise' \(did you mean 'fashion-mnist-slice'\?\)\."),
     ({"data": None}, r"`data` must be one of .*, got None\."),
     ({"data": []}, r"`data` must be one of .*, got \[\]\."),
-    ({"model": "resnet18"},
-     r"`model` must be one of .*, got 'resnet18' \(did you mean 'resnet-18'\?\)\."),
+    ({"model": "resnet_18"},
+     r"`model` must be one of .*, got 'resnet_18' \(did you mean 'resnet-18'\?\)\."),
     ({"model": {}}, r"`model` must be one of .*, got \{\}\."),
     ({"partition": "shards"}, r"`partition` must be a Partition, got str\."),
-    ({"aggregator": None}, r"`aggregator` must be an Aggregator, got NoneType\."),
+    ({"rule": None}, r"`aggregator` must be an Aggregator, got NoneType\."),
     ({"selector": NoMemory()}, r"`selector` must be a Selector, got NoMemory\."),
     ({"memory": 3}, r"`memory` must be a Memory, got int\."),
     ({"threat": ScaledFlip()}, r"`threat` must be a Threat, got ScaledFlip\."),
@@ -70,10 +70,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"worker_momentum": 0.5},
      r"`partition` must give every row its own client for worker momentum, got Shuffled\(\)\."),
-    ({"aggregator": KRUM, "n_rows": 6},
+    ({"rule": KRUM, "n_rows": 6},
      r"`rows` must have at least 7 rows \(needed by Krum\(n_bad=2\)\), got 6\."),
-    ({"aggregator": ZENO}, COMPARES.format("Zeno")),
-    ({"aggregator": TRUSTED}, COMPARES.format("TrustedReference")),
+    ({"rule": ZENO}, COMPARES.format("Zeno")),
+    ({"rule": TRUSTED}, COMPARES.format("TrustedReference")),
     ({"n_trusted": 6000},
      r"`n_trusted` must leave some of the 6000 training samples to the rows, got 6000\."),
     ({"row_size": 188},
@@ -160,11 +160,11 @@ JSON_MISTAKES: list[tuple[Any, str]] = [
     ({"threat": {"attack": {"name": "mimik"}}},
      r"`attack` must be one of .* \(did you mean 'mimic'\?\)\."),
     ({"threat": {"corruption": {"name": "blur", "sigma": -1}}}, r"`sigma` must .*"),
-    ({"aggregator": {"name": "krum"}}, r"`krum` must be given n_bad or bad_fraction, .*"),
-    ({"aggregator": {"name": "krum", "n_bad": "many"}}, r"`n_bad` must .*"),
-    ({"aggregator": {"name": "bucketing", "bucket_size": 2, "aggregator": "mean"}},
+    ({"rule": {"name": "krum"}}, r"`krum` must be given n_bad or bad_fraction, .*"),
+    ({"rule": {"name": "krum", "n_bad": "many"}}, r"`n_bad` must .*"),
+    ({"rule": {"name": "bucketing", "bucket_size": 2, "rule": "mean"}},
      r"`aggregator` must .*"),
-    ({"aggregator": None}, r"`rule` must be a mapping with a 'name', got None\."),
+    ({"rule": None}, r"`rule` must be a mapping with a 'name', got None\."),
     ({"optimizer": {"name": "sgd", "lr": 0}}, r"`lr` must be a finite number above 0, got 0\."),
     ({"schedule": {"name": "cosine-restarts", "period": 0}}, r"`period` must .*"),
     ({"partition": {"name": "dirichlet", "alpha": 0}},
@@ -211,10 +211,10 @@ def test_parts_refuse_their_own_mistakes() -> None:
 def test_defaults_and_properties() -> None:
     config = Config()
     assert (config.batch_size, config.needs_trust, config.partition) == (512, False, Shuffled())
-    assert replace(config, aggregator=ZENO, n_trusted=1).needs_trust
+    assert replace(config, rule=ZENO, n_trusted=1).needs_trust
     clipping = all_rules.parse("centered-clipping(radius=1.0)")
-    assert not replace(config, aggregator=clipping).needs_trust
-    assert config.step().aggregator == config.aggregator
+    assert not replace(config, rule=clipping).needs_trust
+    assert config.step().aggregator == config.rule
 
 
 @pytest.mark.parametrize("repeats", [False, True])

@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+from holdfast.memory import NoMemory, RobustMemory, RowMemory, memories
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,6 @@ from holdfast.lab.optimizers import Adam, Sgd, optimizers
 from holdfast.lab.partitions import Dirichlet, Shards, partitions
 from holdfast.lab.records import config_hash
 from holdfast.lab.schedules import CosineRestarts, Exponential, schedules
-from holdfast.memory import NoMemory, RobustMemory, RowMemory, memories
 from holdfast.registry import Registry
 from holdfast.robust_step import presets
 from holdfast.selectors import NormSampling, TopNorm, Uniform, selectors
@@ -122,7 +122,7 @@ def configs(draw: st.DrawFn) -> Config:
             partition=partition,
             n_rows=draw(st.integers(15, 60)),
             row_size=draw(st.integers(1, 64)),
-            aggregator=all_rules.parse(draw(st.sampled_from(RULES))),
+            rule=all_rules.parse(draw(st.sampled_from(RULES))),
             selector=selectors.parse(draw(st.sampled_from(SELECTORS))),
             memory=memories.parse(draw(st.sampled_from(MEMORIES))),
             worker_momentum=draw(st.floats(0, 0.99)) if partition.is_fixed else 0.0,
@@ -187,7 +187,7 @@ def test_equal_configurations_have_equal_hashes() -> None:
 
 FULL = Config(
     partition=Shards(n_shards=64),
-    aggregator=all_rules.parse("bucketing(bucket_size=2) | geometric-median"),
+    rule=all_rules.parse("bucketing(bucket_size=2) | geometric-median"),
     selector=NormSampling(fraction=0.5),
     memory=RobustMemory(),
     threat=Threat(
@@ -207,7 +207,7 @@ OTHERS: dict[str, Any] = {
     "partition": [Dirichlet(alpha=0.5), Shards(n_shards=96)],
     "n_rows": 64,
     "row_size": 17,
-    "aggregator": [
+    "rule": [
         all_rules.parse("mean"),
         all_rules.parse("bucketing(bucket_size=3) | geometric-median"),
         all_rules.parse("bucketing(bucket_size=2) | geometric-median(tolerance=1e-7)"),
@@ -320,7 +320,7 @@ def test_every_rule_has_a_name() -> None:
     for name in rule_names():
         text = TEXTS.get(name, name)
         config = replace(TINY, n_rows=30, n_trusted=5, **parse_rule(text))
-        formatted = format_rule(config.aggregator, config.selector, config.memory)
+        formatted = format_rule(config.rule, config.selector, config.memory)
         assert replace(config, **parse_rule(formatted)) == config, name
         assert formatted == text
 
@@ -328,16 +328,17 @@ def test_every_rule_has_a_name() -> None:
 def test_presets_and_their_parts() -> None:
     assert set(presets) <= set(rule_names())
     parts = parse_rule("bgmd(fraction=0.2)", memory="row", selector="top-norm(count=3)")
-    assert (parts["memory"], parts["selector"]) == (RowMemory(), TopNorm(count=3))
-    assert parse_rule("bgmd", is_exact=False)["memory"] == RobustMemory(units="gradient")
-    assert parse_rule("bgmd(units='parameter')", is_exact=False)["memory"] == RobustMemory()
+    assert (parts["carried"], parts["selector"]) == (RowMemory(), TopNorm(count=3))
+    assert parse_rule("bgmd", is_exact=False)["carried"] == RobustMemory(units="gradient")
+    assert parse_rule("bgmd(units='parameter')", is_exact=False)["carried"] == RobustMemory()
     assert parse_rule("mean", memory="row", selector="uniform(fraction=0.5)", is_exact=False)[
         "memory"
     ] == RowMemory(units="gradient")
     assert (
-        parse_rule("mean", memory="row(units='parameter')", is_exact=False)["memory"] == RowMemory()
+        parse_rule("mean", memory="row(units='parameter')", is_exact=False)["carried"]
+        == RowMemory()
     )
-    assert parse_rule("mean", is_exact=False) == {"aggregator": all_rules.parse("mean")}
+    assert parse_rule("mean", is_exact=False) == {"rule": all_rules.parse("mean")}
     for text, near in (
         ("bgmb", "bgmd"),
         ("krumm(n_bad=3)", "krum"),

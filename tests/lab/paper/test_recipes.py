@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from holdfast.memory import MeanMemory, RobustMemory, RowMemory
 
 from holdfast.lab.config import (
     Config,
@@ -22,7 +23,6 @@ from holdfast.lab.partitions import Shards, Shuffled
 from holdfast.lab.records import Study
 from holdfast.lab.schedules import Cosine, CosineRestarts, Exponential
 from holdfast.lab.training import run
-from holdfast.memory import MeanMemory, RobustMemory, RowMemory
 from holdfast.threats import NoisyRows, ScaledFlip
 
 CASES: list[tuple[str, Variant, Size]] = [
@@ -111,7 +111,7 @@ def test_one_seed_is_everywhere_before_the_others_come_line_by_line() -> None:
         "noisy-rows",
     }
     assert all(
-        "covariance" in format_rule(config.aggregator, config.selector, config.memory)
+        "covariance" in format_rule(config.rule, config.selector, config.memory)
         for config in configs[165:]
     )
     names = [format_threat(config.threat) for config in configs[:55]]
@@ -158,7 +158,7 @@ def test_table_2_is_the_paper_s() -> None:
         if "40%" in row and config.threat.hits_rows:
             assert config.threat.adversaries.count(32) == 13
         if column == "BGmD":
-            assert format_rule(config.aggregator, config.selector, config.memory) == "bgmd"
+            assert format_rule(config.rule, config.selector, config.memory) == "bgmd"
             assert config.memory == RobustMemory(units="parameter")
         if column == "Algorithm 1":
             assert isinstance(config.memory, MeanMemory)

@@ -47,7 +47,7 @@ def config(method: str = "SGD", share: float = 0.0, seed: int = 0, **more: Any) 
         "adversaries": {"bad_fraction": share, "n_bad": None},
     }
     rule = {
-        "aggregator": {"name": method.lower()},
+        "rule": {"name": method.lower()},
         "selector": {"name": "everything"},
         "memory": {"name": "none"},
     }

@@ -71,7 +71,7 @@ def test_rules_and_threats_have_the_names_of_the_command_line() -> None:
     runs = [
         run(**parse_rule("bgmd")),
         run(**parse_rule("bgmd"), threat=threat),
-        run(aggregator=Krum(n_bad=3), threat=replace(threat, adversaries=Adversaries(n_bad=3))),
+        run(rule=Krum(n_bad=3), threat=replace(threat, adversaries=Adversaries(n_bad=3))),
     ]
     shown = sorted((row["rule"], row["threat"], row["bad"]) for row in table(*runs))
     assert shown == [
@@ -126,10 +126,10 @@ def test_foreign_configurations_are_told_apart_by_their_fields() -> None:
         {},
         {"seed": "x"},
         {"seed": 10**30},
-        {"aggregator": [1, [2]], "threat": 5},
-        {"aggregator": krum, "threat": {"attack": {"name": "scaled-flip"}}},
-        {"aggregator": {**krum, "n_bad": 3}, "threat": {"attack": [], "adversaries": 3}},
-        {"aggregator": {**krum, "n_bad": None}, "data": {"name": "digits"}, "deep": {"a": {}}},
+        {"rule": [1, [2]], "threat": 5},
+        {"rule": krum, "threat": {"attack": {"name": "scaled-flip"}}},
+        {"rule": {**krum, "n_bad": 3}, "threat": {"attack": [], "adversaries": 3}},
+        {"rule": {**krum, "n_bad": None}, "data": {"name": "digits"}, "deep": {"a": {}}},
     ]
     runs = [replace(summary(), config=one, hash=config_hash(one)) for one in configs]
     rows = table(*runs)

@@ -5,16 +5,15 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any
 
-from holdfast.lab.config import all_rules
+from holdfast.aggregators import rules
 from holdfast.lab.data import data_sets
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.paper import recipes
 from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import schedules
-from holdfast.memory import memories
 from holdfast.registry import Registry
-from holdfast.robust_step import presets
+from holdfast.robust_step import memories, presets
 from holdfast.selectors import selectors
 from holdfast.threats import attacks, corruptions
 
@@ -30,7 +29,7 @@ def collect_names() -> dict[str, list[Entry]]:
         for name, one in data_sets.items()
     }
     return {
-        "rules": steps + _members(all_rules),
+        "rules": steps + _members(rules),
         "attacks": _members(attacks) + _members(corruptions),
         "data": [(name, "", text) for name, text in images.items()],
         "models": [(name, "", _summary(make)) for name, make in models.items()],

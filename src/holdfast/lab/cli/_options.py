@@ -135,8 +135,8 @@ TABLE: dict[str | None, dict[str, Option]] = {
             str,
             "Preset (bgmd, bgmd-paper, ...) or rule with its arguments, such as 'krum(n_bad=3)' or "
             "'mixing(n_bad=3) | geometric-median'; see `holdfast list rules`.",
-            "bgmd",
-            "aggregator",
+            "radius-filter",
+            "rule",
             kind=Kind.RULES,
         ),
         "rules": Option(
@@ -151,8 +151,8 @@ TABLE: dict[str | None, dict[str, Option]] = {
         ),
         "memory": Option(
             str | None,
-            "How the other columns are carried over; in units of gradients unless the "
-            "optimizer is plain SGD.",
+            "For a step that selects before it aggregates: how the other columns are carried over; "
+            "in units of gradients unless the optimizer is plain SGD.",
             field="memory",
             kind=Kind.MEMORIES,
         ),

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.lab.config import Config, all_rules, format_rule, format_threat
+from holdfast.aggregators import rules
+from holdfast.lab.config import Config, format_rule, format_threat
 from holdfast.lab.data import data_sets
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import Record
 from holdfast.lab.schedules import schedules
-from holdfast.memory import memories
+from holdfast.robust_step import memories
 from holdfast.selectors import selectors
 
 Lines = list[tuple[str, str]]
@@ -119,11 +120,11 @@ def _loss(loss: float) -> str:
 
 
 def _step(config: Config) -> str:
-    name = format_rule(config.aggregator, config.selector, config.memory)
+    name = format_rule(config.rule, config.selector, config.memory)
     if config.selector.takes_everything:
         return name
-    rule, selector = all_rules.format(config.aggregator), selectors.format(config.selector)
-    return f"{name}: {rule}, {selector}, memory {memories.format(config.memory)}"
+    text = f"{name}: {rules.format(config.rule)}, {selectors.format(config.selector)}"
+    return text if config.memory is None else f"{text}, memory {memories.format(config.memory)}"
 
 
 def _rows(config: Config) -> str:

@@ -1,8 +1,7 @@
 """The configuration of a run: a frozen tree of parts, with JSON, a hash and names."""
 
-from holdfast.lab.config._config import Config
+from holdfast.lab.config._config import Config, step_of
 from holdfast.lab.config._texts import (
-    all_rules,
     config_from_json,
     config_to_json,
     format_rule,
@@ -19,7 +18,6 @@ from holdfast.lab.config._threat import Threat
 __all__ = [
     "Config",
     "Threat",
-    "all_rules",
     "config_from_json",
     "config_to_json",
     "format_rule",
@@ -29,5 +27,6 @@ __all__ = [
     "parse_threat",
     "rule_names",
     "run_name",
+    "step_of",
     "threat_names",
 ]

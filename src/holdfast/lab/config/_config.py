@@ -1,7 +1,9 @@
 from dataclasses import dataclass, field, fields
 from typing import final
 
-from holdfast.aggregators import Aggregator, GeometricMedian
+import torch
+
+from holdfast.aggregators import Aggregator, RadiusFilter
 from holdfast.checks import check_count, check_enough_rows, check_instance, check_share, failure
 from holdfast.lab.config._threat import Threat
 from holdfast.lab.data import data_sets
@@ -9,9 +11,8 @@ from holdfast.lab.models import models
 from holdfast.lab.optimizers import OptimizerSpec, Sgd
 from holdfast.lab.partitions import Partition, Shuffled
 from holdfast.lab.schedules import Constant, Schedule
-from holdfast.memory import Memory, NoMemory
 from holdfast.registry import unknown_name
-from holdfast.robust_step import RobustStep
+from holdfast.robust_step import Memory, RobustStep, SelectFirstStep, Step
 from holdfast.seeds import stream
 from holdfast.selectors import Everything, Selector
 
@@ -30,9 +31,10 @@ class Config:
         partition: assignment of samples to rows.
         n_rows: rows per step.
         row_size: samples per row.
-        aggregator: the rule.
+        rule: the rule.
         selector: the columns that a step moves.
-        memory: what happens to the other columns.
+        memory: what a step that selects before it aggregates does with the other columns; None for
+            a step that aggregates and then delivers.
         worker_momentum: averaging of each row over time before the rule, in [0, 1); 0 is none. For
             partitions with clients.
         threat: attack and corruption, and who is bad.
@@ -55,9 +57,9 @@ class Config:
     partition: Partition = field(default_factory=Shuffled)
     n_rows: int = 32
     row_size: int = 16
-    aggregator: Aggregator = field(default_factory=GeometricMedian)
+    rule: Aggregator = field(default_factory=RadiusFilter)
     selector: Selector = field(default_factory=Everything)
-    memory: Memory = field(default_factory=NoMemory)
+    memory: Memory | None = None
     worker_momentum: float = 0.0
     threat: Threat = field(default_factory=Threat)
     optimizer: OptimizerSpec = field(default_factory=lambda: Sgd(lr=0.01, momentum=0.9))
@@ -75,19 +77,21 @@ class Config:
         for entry in fields(self):
             if isinstance(entry.type, type) and entry.type not in (str, int, float):
                 check_instance(entry.name, getattr(self, entry.name), entry.type)
+        if self.memory is not None:
+            check_instance("memory", self.memory, Memory)
         for name in ("n_rows", "row_size", "n_steps", "evaluate_every", "rows_every"):
             check_count(name, getattr(self, name), at_least=1)
         check_count("n_trusted", self.n_trusted)
         check_count("seed", self.seed)
         check_share("worker_momentum", self.worker_momentum, below=1.0)
-        check_enough_rows(self.n_rows, self.aggregator.n_needed, self.aggregator)
+        check_enough_rows(self.n_rows, self.rule.n_needed, self.rule)
         self._check_size()
         self._check_threat()
         if self.worker_momentum and not self.partition.is_fixed:
             needed = "give every row its own client for worker momentum"
             raise failure("partition", needed, self.partition)
         if self.needs_trust and not self.n_trusted:
-            needed = f"be at least 1, because {self.aggregator!r} compares with trusted samples"
+            needed = f"be at least 1, because {self.rule!r} compares with trusted samples"
             raise failure("n_trusted", needed, 0)
         self.step()  # refuses parts that do not fit together
 
@@ -131,11 +135,27 @@ class Config:
     @property
     def needs_trust(self) -> bool:
         """Whether the rule needs a gradient or a loss on trusted samples."""
-        return bool(self.aggregator.needs & {"reference", "score"})
+        return bool(self.rule.needs & {"reference", "score"})
 
-    def step(self) -> RobustStep:
-        """A new robust step with these parts."""
-        generator = stream(self.seed, "step")
-        return RobustStep(
-            self.aggregator, selector=self.selector, memory=self.memory, generator=generator
+    def step(self) -> Step:
+        """A new step with these parts."""
+        return step_of(
+            rule=self.rule,
+            selector=self.selector,
+            memory=self.memory,
+            generator=stream(self.seed, "step"),
         )
+
+
+def step_of(
+    *,
+    rule: Aggregator,
+    generator: torch.Generator,
+    selector: Selector | None = None,
+    memory: Memory | None = None,
+) -> Step:
+    """A step that aggregates and delivers, or with a memory one that selects first."""
+    if memory is None:
+        return RobustStep(rule, selector=selector, generator=generator)
+    selector = Everything() if selector is None else selector
+    return SelectFirstStep(rule, selector=selector, memory=memory, generator=generator)

@@ -14,9 +14,15 @@ from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import config_hash
 from holdfast.lab.schedules import schedules
-from holdfast.memory import Memory, ResidualMemory, memories
 from holdfast.registry import Registry, parse_call, unknown_name
-from holdfast.robust_step import SketchedGeometricMedian, preset, presets
+from holdfast.robust_step import (
+    Memory,
+    ResidualMemory,
+    SelectFirstStep,
+    memories,
+    preset,
+    presets,
+)
 from holdfast.selectors import Selector, selectors
 from holdfast.threats import Adversaries, attacks, corruptions
 
@@ -24,14 +30,9 @@ T = TypeVar("T")
 MAX_NAME_LENGTH = 180
 """Characters of a run's name before the hash; file systems take 255 in all."""
 
-all_rules: Registry[Aggregator] = Registry(
-    "rule", [*(rules[name] for name in rules.names), SketchedGeometricMedian], inner="aggregator"
-)
-"""All rules by name, including the one that draws columns itself."""
-
 PARTS: dict[str, Registry[Any]] = {
     "partition": partitions,
-    "aggregator": all_rules,
+    "rule": rules,
     "selector": selectors,
     "memory": memories,
     "optimizer": optimizers,
@@ -50,7 +51,8 @@ def config_to_json(config: Config) -> dict[str, Any]:
 
 def config_from_json(data: Mapping[str, Any]) -> Config:
     """The configuration that :func:`config_to_json` described; missing fields get their default."""
-    readers = {name: registry.from_json for name, registry in PARTS.items()}
+    readers: dict[str, Callable[[Any], Any]]
+    readers = {name: partial(_part_from_json, registry) for name, registry in PARTS.items()}
     return _from_json("config", Config, {**readers, "threat": _threat_from_json}, data)
 
 
@@ -68,7 +70,7 @@ def run_name(config: Config) -> str:
     """
     threat, adversaries = format_threat(config.threat), config.threat.adversaries
     share = adversaries.bad_fraction if adversaries.n_bad is None else adversaries.n_bad
-    rule = format_rule(config.aggregator, config.selector, config.memory)
+    rule = format_rule(config.rule, config.selector, config.memory)
     attacked = [] if threat == "none" else [f"{threat}-{share:g}"]
     parts = [config.data, config.model, rule, *attacked, f"seed-{config.seed}"]
     words = "-".join(re.sub(r"[^\w.]+", "-", part).strip("-") for part in parts)
@@ -77,7 +79,7 @@ def run_name(config: Config) -> str:
 
 def rule_names() -> list[str]:
     """The names that :func:`parse_rule` accepts: presets and rules."""
-    return sorted([*presets, *all_rules.names])
+    return sorted([*presets, *rules.names])
 
 
 def parse_rule(
@@ -88,13 +90,13 @@ def parse_rule(
     Args:
         text: a preset such as `"bgmd(fraction=0.05)"` or a rule such as `"krum(n_bad=3)"`.
         selector: replaces the selector of the preset, or the choice of all columns.
-        memory: replaces the memory of the preset, or none.
+        memory: replaces the memory of the preset; the step then selects before it aggregates.
         is_exact: whether a memory in units of parameters is exact under the run's optimizer and
             schedule. If not, memories whose text does not state units are in units of gradients.
 
     Example:
-        >>> parse_rule("bgmd", is_exact=False)["memory"]
-        RobustMemory(units='gradient')
+        >>> parse_rule("bgmd-paper", is_exact=False)["memory"]
+        MeanMemory(units='gradient')
     """
     names = [stage.split("(")[0].strip() for stage in text.split("|")]
     for name in names:
@@ -105,9 +107,11 @@ def parse_rule(
     parts: dict[str, Any] = {}
     if names[0] in presets:
         step = preset(text)
-        parts.update(aggregator=step.aggregator, selector=step.selector, memory=step.memory)
+        parts.update(rule=step.rule, selector=step.selector)
+        if isinstance(step, SelectFirstStep):
+            parts["memory"] = step.memory
     else:
-        parts["aggregator"] = all_rules.parse(text)
+        parts["rule"] = rules.parse(text)
     if selector is not None:
         parts["selector"] = selectors.parse(selector)
     if memory is not None:
@@ -119,15 +123,18 @@ def parse_rule(
     return parts
 
 
-def format_rule(aggregator: Aggregator, selector: Selector, memory: Memory) -> str:
+def format_rule(rule: Aggregator, selector: Selector, memory: Memory | None) -> str:
     """A short text for a step: a preset of any units, or rule, selector and memory."""
     for name in presets:
-        step, given = preset(name), (aggregator, selector, type(memory))
-        if given == (step.aggregator, step.selector, type(step.memory)):
+        step, given = preset(name), (rule, selector, type(memory))
+        own = step.memory if isinstance(step, SelectFirstStep) else None
+        if given == (step.rule, step.selector, type(own)):
             return name
-    parts = [all_rules.format(aggregator)]
+    parts = [rules.format(rule)]
     if not selector.takes_everything:
-        parts += [selectors.format(selector), memories.format(memory)]
+        parts += [selectors.format(selector)]
+    if memory is not None:
+        parts += [memories.format(memory)]
     return " + ".join(parts)
 
 
@@ -179,10 +186,11 @@ def _from_json(
     return kind(**{**data, **given})
 
 
-def _threat_from_json(data: object) -> Threat:
-    def optional(registry: Registry[Any], part: Any) -> Any:
-        return None if part is None else registry.from_json(part)
+def _part_from_json(registry: Registry[Any], part: Any) -> Any:
+    return None if part is None else registry.from_json(part)
 
-    readers = {name: partial(optional, registry) for name, registry in THREAT_PARTS.items()}
+
+def _threat_from_json(data: object) -> Threat:
+    readers = {name: partial(_part_from_json, registry) for name, registry in THREAT_PARTS.items()}
     adversaries = partial(_from_json, "adversaries", Adversaries, {})
     return _from_json("threat", Threat, {**readers, "adversaries": adversaries}, data)

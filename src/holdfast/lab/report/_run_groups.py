@@ -18,7 +18,7 @@ NAMED = ("data", "model", "rule", "threat", "bad")
 """Settings that are derived from the configuration, as they are typed on the command line."""
 
 COVERED = {
-    "aggregator": ("rule",),
+    "rule": ("rule",),
     "selector": ("rule",),
     "memory": ("rule",),
     "threat": ("threat", "bad"),
@@ -143,7 +143,7 @@ def _typed(config: Mapping[str, Any]) -> tuple[str, str, str]:
         known = config_from_json(config)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         # Of another version, or not ours: the name alone; other fields become columns.
-        rule, threat = config.get("aggregator"), config.get("threat")
+        rule, threat = config.get("rule"), config.get("threat")
         attack = (
             threat.get("attack") or threat.get("corruption")
             if isinstance(threat, Mapping)
@@ -153,7 +153,7 @@ def _typed(config: Mapping[str, Any]) -> tuple[str, str, str]:
     adversaries = known.threat.adversaries
     share = f"{adversaries.bad_fraction:.0%}" if adversaries.n_bad is None else adversaries.n_bad
     threat_text = format_threat(known.threat)
-    rule_text = format_rule(known.aggregator, known.selector, known.memory)
+    rule_text = format_rule(known.rule, known.selector, known.memory)
     return rule_text, threat_text, "" if threat_text == "none" else str(share)
 
 

@@ -185,7 +185,7 @@ def check_parameters(model: nn.Module) -> None:
 
 
 def call_arguments(experiment: Experiment, step: int) -> dict[str, Any]:
-    """The aggregator's further arguments: a reference gradient, or a score for directions."""
+    """The rule's further arguments: a reference gradient, or a score for directions."""
     config, model = experiment.config, experiment.model
     if not config.needs_trust:
         return {} if experiment.direction is None else {"reference": experiment.direction}
@@ -193,7 +193,7 @@ def call_arguments(experiment: Experiment, step: int) -> dict[str, Any]:
     images, labels = experiment.data.train.batch(trusted)
     images = as_input(experiment.data, images)
     with reproducible_dropout("trusted dropout", experiment, step):
-        if "reference" in config.aggregator.needs:
+        if "reference" in config.rule.needs:
             return {"reference": trusted_gradient(model, images, labels)}
         return {"score": descent_score(model, experiment.lr, images, labels)}
 
@@ -233,8 +233,8 @@ def descent_score(
 
 
 def keep_direction(experiment: Experiment, result: StepResult) -> None:
-    """Keep the direction if the aggregator starts from the previous one."""
-    if "reference" in experiment.config.aggregator.takes and not experiment.config.needs_trust:
+    """Keep the direction if the rule starts from the previous one."""
+    if "reference" in experiment.config.rule.takes and not experiment.config.needs_trust:
         experiment.direction = result.direction.clone()
 
 
@@ -248,9 +248,9 @@ def log_entry(
         "lr": experiment.lr,
         "n_rejected": int(result.rejected.sum()),
         "residual": finite(result.residual),
-        "memory_norm": finite(result.memory_norm),
-        "gap": finite(result.gap),
-        "outcome": result.outcome.value,
+        "memory_norm": finite(result.carried_norm),
+        "gap": finite(result.aggregate.gap),
+        "outcome": result.aggregate.outcome.value,
     }
     hits_rows = experiment.config.threat.hits_rows
     if result.weights is not None and hits_rows:

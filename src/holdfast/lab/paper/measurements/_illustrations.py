@@ -14,7 +14,7 @@ from torch import Tensor
 from holdfast.aggregators import CoordinateMedian, GeometricMedian, Mean
 from holdfast.checks import check_count, check_share
 from holdfast.lab.data import load
-from holdfast.lab.paper.measurements._measurement import Measurement
+from holdfast.lab.paper.measurements._measurement import Measurement, measurements
 from holdfast.seeds import stream
 from holdfast.threats import (
     Adversaries,
@@ -41,6 +41,7 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 
 @final
+@measurements.register
 @dataclass(frozen=True, kw_only=True)
 class ToyMedian(Measurement):
     """Points in the plane around (2, 2), some with noise N(0, 100), and estimates of the center.
@@ -100,6 +101,7 @@ def _plain(points: Tensor) -> list[list[float]]:
 
 
 @final
+@measurements.register
 @dataclass(frozen=True, kw_only=True)
 class CorruptedImages(Measurement):
     """Images before and after each corruption of features.

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from holdfast.checks import check_count, check_fraction, check_positive
 from holdfast.errors import NonFiniteMemoryError
-from holdfast.lab.config import parse_rule
-from holdfast.lab.paper.measurements._measurement import Measurement
-from holdfast.robust_step import RobustStep
+from holdfast.lab.config import parse_rule, step_of
+from holdfast.lab.paper.measurements._measurement import Measurement, measurements
 from holdfast.seeds import stream
 from holdfast.threats import Adversaries
 
@@ -31,7 +30,7 @@ MOST_STEPS = 1000
 
 def candidate(text: str) -> Callable[[Tensor], Tensor]:
     """Return the rule or step that a text names as a function [n, d] -> [d] with a memory."""
-    step = RobustStep(**parse_rule(text), generator=torch.Generator().manual_seed(0))
+    step = step_of(**parse_rule(text), generator=torch.Generator().manual_seed(0))
     return lambda rows: step(rows, lr=LR).direction
 
 
@@ -48,6 +47,7 @@ def least_seconds(calls: Mapping[str, Callable[[], object]], n_rounds: int) -> d
 
 
 @final
+@measurements.register
 @dataclass(frozen=True, kw_only=True)
 class RuleTime(Measurement):
     """Time of a rule or step on n rows of d columns.
@@ -85,6 +85,7 @@ class RuleTime(Measurement):
 
 
 @final
+@measurements.register
 @dataclass(frozen=True, kw_only=True)
 class BreakdownPoint(Measurement):
     """The smallest share of bad rows that moves the result without bound.
@@ -145,6 +146,7 @@ class BreakdownPoint(Measurement):
 
 
 @final
+@measurements.register
 @dataclass(frozen=True, kw_only=True)
 class BlockSpeedUp(Measurement):
     r"""Speed-up of the geometric median of a block over that of all columns, by two solvers.

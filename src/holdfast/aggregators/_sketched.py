@@ -1,0 +1,77 @@
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from holdfast.aggregators._aggregator import Aggregator, rules
+from holdfast.aggregators._call import GENERATOR, CallContext
+from holdfast.aggregators._wrapper import Wrapper
+from holdfast.geometry import Rows, SketchedRows, by_column
+from holdfast.selectors import NormSampling, Tile, row_norms
+
+
+@final
+@rules.register
+@dataclass(frozen=True, kw_only=True)
+class Sketched(Wrapper):
+    r"""Shows `rule` a sketch of the rows: inner products of some columns, exact lengths and sums.
+
+    Draws a share of the columns as the paper's Algorithm 2 does (see
+    :class:`~holdfast.selectors.NormSampling`), estimates the inner products of the rows from them,
+    and scales the estimates to the lengths of the whole rows. `rule`, any rule in Gram space, finds
+    its weights from these; the weights are applied to the whole rows. Costs :math:`O(nd + n^2 k)`
+    for k columns instead of :math:`O(n^2 d)`. Certified gaps are those of the sketch. Resists what
+    `rule` resists, whatever is drawn, because no row can hide its length. The call passes the
+    `generator`.
+
+    Args:
+        fraction: the share of tiles that is read, in (0, 1].
+        tile: columns that are drawn together; see :class:`~holdfast.selectors.NormSampling`.
+        rule: the rule, or its name.
+
+    Example:
+        >>> rows = torch.randn(9, 1000, generator=torch.Generator().manual_seed(0))
+        >>> rows[:4] *= -1e12
+        >>> rule = Sketched(fraction=0.2, rule="geometric-median")
+        >>> bool(rule(rows, generator=torch.Generator()).norm() < 40)
+        True
+    """
+
+    fraction: float = 0.1
+    tile: Tile = None
+    rule: Aggregator | str
+
+    name = "sketched"
+    _own_needs = GENERATOR
+    reads_products = True
+
+    def __post_init__(self) -> None:
+        self._set_rule()
+        NormSampling(fraction=self.fraction, tile=self.tile)  # checks both
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return self.inner.takes | GENERATOR
+
+    @property
+    def n_needed(self) -> int:
+        return self.inner.n_needed
+
+    def _n_resisted(self, n: int) -> int:
+        return self.inner.n_resisted(n)
+
+    def _transform(self, rows: Rows, context: CallContext) -> tuple[Rows, CallContext]:
+        assert context.generator is not None
+        rows = by_column(rows)
+        selector = NormSampling(fraction=self.fraction, tile=self.tile)
+        tiling = selector.tiling(rows.sections)
+        norms, lengths = row_norms(rows, tiling, capped=True, row_weights=context.row_weights)
+        # Holders of different columns draw different numbers of tiles: each from a generator of
+        # its own, so that the one they share advances equally.
+        shared = context.generator
+        seed = torch.randint(2**62, (), generator=shared, device=shared.device)
+        own = torch.Generator().manual_seed(int(seed))
+        block = selector.select(tiling, norms, step=0, generator=own)
+        if rows.holders.all(block.is_whole):
+            return rows, context
+        return SketchedRows(rows, block, lengths), context

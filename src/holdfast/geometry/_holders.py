@@ -1,0 +1,42 @@
+"""Who holds the columns of the rows: one process, or several that hold some columns each."""
+
+from typing import Protocol, final
+
+from torch import Tensor
+
+
+class Holders(Protocol):
+    """The seam where columns are summed.
+
+    Whatever a rule decides must follow from results that passed through it, so that all holders of
+    columns decide alike. Every holder makes the same calls in the same order.
+    """
+
+    def sum(self, partial: Tensor) -> Tensor:
+        """The sum of the holders' tensors, of one shape."""
+        ...
+
+    def max(self, partial: Tensor) -> Tensor:
+        """The elementwise maximum of the holders' tensors; NaN if one of them is NaN."""
+        ...
+
+    def all(self, flag: bool) -> bool:
+        """Whether the flag is true for every holder."""
+        ...
+
+
+@final
+class Alone:
+    """One holder of all columns."""
+
+    def sum(self, partial: Tensor) -> Tensor:
+        return partial
+
+    def max(self, partial: Tensor) -> Tensor:
+        return partial
+
+    def all(self, flag: bool) -> bool:
+        return flag
+
+
+ALONE = Alone()

@@ -1,0 +1,36 @@
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from holdfast.geometry import Block, ColumnRows
+from holdfast.robust_step._memory import Memory, memories
+
+
+@final
+@memories.register
+@dataclass(frozen=True, kw_only=True)
+class NoMemory(Memory):
+    """Nothing is carried: what is not in the block is lost.
+
+    Example:
+        >>> NoMemory().needs_lr
+        False
+    """
+
+    name = "none"
+    n_state_dimensions = 0
+    needs_lr = False
+
+    def augment(self, rows: ColumnRows, state: Tensor | None, lr: float | Tensor) -> ColumnRows:
+        return rows
+
+    def retain(
+        self,
+        augmented: ColumnRows,
+        counts: Tensor,
+        block: Block,
+        state: Tensor | None,
+        lr: float | Tensor,
+    ) -> None:
+        return None
