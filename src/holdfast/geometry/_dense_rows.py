@@ -100,7 +100,7 @@ class DenseRows(ColumnRows):
         total = torch.zeros(n_points, n_points, dtype=wide, device=self.device)
         with _kernels.full_precision():
             for at, piece in self._parts.working_pieces():
-                total[:n, :n] += _kernels.products_between(piece, piece)
+                total[:n, :n] += _kernels.products_among(piece)
                 if len(references):
                     others = references[:, at].to(piece)
                     total[:n, n:] += _kernels.products_between(piece, others)
@@ -214,7 +214,7 @@ class DenseRows(ColumnRows):
         with _kernels.full_precision():
             for _, piece in self._parts.working_pieces():
                 sample, factor = _kernels.sampled_columns(piece, every)
-                total += factor * _kernels.products_between(sample, sample)
+                total += factor * _kernels.products_among(sample)
                 largest = max(largest, factor)
         largest = float(self.holders.max(torch.tensor(largest, dtype=wide, device=self.device)))
         return self.holders.sum(total), 1.0 / largest

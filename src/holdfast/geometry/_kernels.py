@@ -15,6 +15,9 @@ TILE = 4096
 """Columns of a tile: long enough for the inner loop, short enough for accurate float32 sums."""
 
 
+BLOCK = 64
+"""Rows that are multiplied with all later rows at once: at n = 512 this saves a third."""
+
 WINDOW = 64
 """Adjacent columns of a sample: a few cache lines."""
 
@@ -83,6 +86,18 @@ def products_between(left: Tensor, right: Tensor) -> Tensor:
     right_tiles, right_rest = _tiles(right, width)
     whole = torch.bmm(left_tiles, right_tiles.transpose(1, 2)).sum(0, dtype=wide)
     return whole + (left_rest @ right_rest.T).to(wide)
+
+
+def products_among(matrix: Tensor) -> Tensor:
+    """[n, n] inner products of the rows of the matrix [n, c], summed wide."""
+    n = len(matrix)
+    total = torch.empty(n, n, dtype=wide_dtype(matrix.device), device=matrix.device)
+    # One triangle by blocks of rows. Smaller blocks save more products, but these get slow.
+    for first in range(0, n, BLOCK):
+        block = slice(first, first + BLOCK)
+        found = products_between(matrix[block], matrix[first:])
+        total[block, first:], total[first:, block] = found, found.T
+    return total
 
 
 def weighted_sum(matrix: Tensor, weights: Tensor, out: Tensor) -> None:
