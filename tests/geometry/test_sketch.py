@@ -5,6 +5,7 @@ import torch
 
 from holdfast.geometry import DenseRows, Sketch
 from holdfast.geometry._kernels import BLOCK, TILE
+from holdfast.geometry._sketch import columns_per_sampled
 from tests.geometry.test_streaming_median import unsampled
 from tests.holders import Holder, on_holders
 from tests.samples import gaussian
@@ -35,7 +36,7 @@ def test_sampled_products_estimate_all_products() -> None:
 
 def test_a_sketch_has_exact_lengths_and_right_angles_to_what_it_cannot_see() -> None:
     rows = gaussian(30, 40_000)
-    rows[4] *= unsampled(40_000, 16)
+    rows[4] *= unsampled(40_000, columns_per_sampled(30, 40_000))
     sketch = Sketch.of(DenseRows(rows))
     assert sketch is not None
     squares = rows.double().square().sum(1)

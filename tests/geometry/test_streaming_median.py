@@ -39,7 +39,7 @@ def unsampled(d: int, every: int) -> Tensor:
 
 def hidden(rows: Tensor) -> Tensor:
     """A fifth of the rows is large where the sample does not look."""
-    dark = torch.nonzero(unsampled(rows.shape[1], 16))[:, 0]
+    dark = torch.nonzero(unsampled(rows.shape[1], sketching.columns_per_sampled(*rows.shape)))[:, 0]
     spoiled = rows.clone()
     spoiled[: len(rows) // 5, dark[: len(dark) // 2]] += 5.0
     return spoiled

@@ -43,6 +43,11 @@ def pays_to_stream(rows: StreamableRows) -> bool:
     )
 
 
+def columns_per_sampled(n: int, d: int) -> int:
+    """One column in this many is sampled from rows [n, d]."""
+    return max(1, min(max(COLUMNS_PER_SAMPLED, n // 2), d // (COLUMNS_PER_ROW * n)))
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Sketch:
@@ -67,9 +72,7 @@ class Sketch:
         squares = rows.squared_norms()
         if not norms_in_safe_range(squares, rows.dtype):
             return None
-        every = max(COLUMNS_PER_SAMPLED, rows.n // ROWS_PER_COLUMN)
-        every = max(1, min(every, rows.d // (COLUMNS_PER_ROW * rows.n)))
-        sampled, share = rows.sampled_products(every)
+        sampled, share = rows.sampled_products(columns_per_sampled(rows.n, rows.d))
         return cls(squares, sampled, share)
 
     @cached_property
