@@ -19,7 +19,13 @@ from holdfast.aggregators import (
     TrimmedMean,
     rules,
 )
-from holdfast.geometry import DenseRows, Sketch, geometric_median, streaming_geometric_median
+from holdfast.geometry import (
+    DenseRows,
+    Sketch,
+    columns_per_sampled,
+    geometric_median,
+    streaming_geometric_median,
+)
 from holdfast.seeds import stream
 
 LENET = 1_163_978
@@ -132,7 +138,7 @@ def where_the_time_goes() -> Table:
                 "solve": lambda: geometric_median(gram),
                 "combine": lambda: dense.combine(weights),
                 "norms": dense.squared_norms,
-                "sketch": lambda: Sketch.of(dense),
+                "sketch": lambda: Sketch.of(dense, columns_per_sampled(n, d)),
                 "sweep": lambda: dense.sweep(weights, out),
                 "one product": lambda: rows @ rows.T,
             },

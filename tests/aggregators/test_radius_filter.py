@@ -16,7 +16,7 @@ N_BAD = 24
 
 def dark_columns() -> Tensor:
     """The columns that the sample of [N, D] rows leaves out: the attacker knows the code."""
-    every = _sketch.columns_per_sampled(N, D)
+    every = 2 * _sketch.columns_per_sampled(N, D)
     sample, _ = _kernels.sampled_columns(torch.arange(D, dtype=torch.float64)[None], every)
     assert 3 * sample.shape[1] < D
     seen = torch.zeros(D, dtype=torch.bool).index_fill_(0, sample[0].long(), True)

@@ -5,7 +5,6 @@ import torch
 
 from holdfast.geometry import DenseRows, Sketch
 from holdfast.geometry._kernels import BLOCK, TILE
-from holdfast.geometry._sketch import columns_per_sampled
 from tests.geometry.test_streaming_median import unsampled
 from tests.holders import Holder, on_holders
 from tests.samples import gaussian
@@ -36,8 +35,8 @@ def test_sampled_products_estimate_all_products() -> None:
 
 def test_a_sketch_has_exact_lengths_and_right_angles_to_what_it_cannot_see() -> None:
     rows = gaussian(30, 40_000)
-    rows[4] *= unsampled(40_000, columns_per_sampled(30, 40_000))
-    sketch = Sketch.of(DenseRows(rows))
+    rows[4] *= unsampled(40_000, 16)
+    sketch = Sketch.of(DenseRows(rows), 16)
     assert sketch is not None
     squares = rows.double().square().sum(1)
     torch.testing.assert_close(sketch.products.diagonal(), squares, rtol=1e-6, atol=0.0)
@@ -52,7 +51,7 @@ def test_holders_of_columns_share_one_sketch() -> None:
 
     def sketch(rank: int, holder: Holder) -> Sketch | None:
         mine = rows[:, cuts[rank] : cuts[rank + 1]].clone()
-        return Sketch.of(DenseRows(mine, holders=holder))
+        return Sketch.of(DenseRows(mine, holders=holder), 16)
 
     first, second = on_holders(2, sketch)
     assert first is not None

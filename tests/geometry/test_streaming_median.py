@@ -83,7 +83,7 @@ def test_the_bound_on_the_gap_holds_anywhere(scene: str, distance: float) -> Non
     """Not only near the minimum: where the bound is finite, the true gap is smaller."""
     rows = SCENES[scene](gaussian(40, 5000)).double()
     dense = DenseRows(rows)
-    sketch = Sketch.of(dense)
+    sketch = Sketch.of(dense, sketching.columns_per_sampled(40, 5000))
     assert sketch is not None
     eta = torch.full((40,), 1 / 40, dtype=torch.float64)
     polish = streaming._Polish(sketch=sketch, eta=eta, rounding=0.0)

@@ -12,6 +12,7 @@ from holdfast.geometry import (
     Rows,
     Sketch,
     Solution,
+    columns_per_sampled,
     half_weight_radii,
     half_weight_radius,
     least,
@@ -78,7 +79,8 @@ class RadiusFilter(GramAggregator):
         streamable = rows.streamable
         if streamable is None or not pays_to_stream(streamable):
             return None
-        sketch = Sketch.of(streamable)
+        # Half of the median's sample: no step is taken in this sketch, only a row chosen.
+        sketch = Sketch.of(streamable, 2 * columns_per_sampled(rows.n, streamable.d))
         if sketch is None:
             return None
         shares = context.weights_of(rows.n)

@@ -26,7 +26,7 @@ from holdfast.geometry._mixed_rows import MixedColumnRows, MixedRows, Mixture, m
 from holdfast.geometry._order_statistics import median, order_statistics
 from holdfast.geometry._principal_scores import PrincipalScores
 from holdfast.geometry._rows import ColumnRows, Rows, by_column
-from holdfast.geometry._sketch import Sketch, pays_to_stream
+from holdfast.geometry._sketch import Sketch, columns_per_sampled, pays_to_stream
 from holdfast.geometry._sketched_rows import SketchedRows
 from holdfast.geometry._solution import Outcome, Solution
 from holdfast.geometry._streaming_median import streaming_geometric_median
@@ -54,6 +54,7 @@ __all__ = [
     "Solution",
     "Tiling",
     "by_column",
+    "columns_per_sampled",
     "distances_from",
     "full_precision",
     "geometric_median",

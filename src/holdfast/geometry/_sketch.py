@@ -20,11 +20,7 @@ SMALL = 2**20
 """With fewer entries the Gram matrix costs less than the many small steps of other ways."""
 
 COLUMNS_PER_SAMPLED = 16
-"""With few rows one column in 16 is sampled."""
-
-ROWS_PER_COLUMN = 4
-"""With n rows at most one column in n / 4: a sampled Gram matrix then costs 0.2 means at any n."""
-
+"""One column in 16 is sampled, and with n rows one in n / 4: at a cost of 0.4 means at most."""
 
 COLUMNS_PER_ROW = 16
 """At least so many columns per row are sampled: cosines of rows are then 1 / sqrt(16 n) coarse."""
@@ -45,7 +41,7 @@ def pays_to_stream(rows: StreamableRows) -> bool:
 
 def columns_per_sampled(n: int, d: int) -> int:
     """One column in this many is sampled from rows [n, d]."""
-    return max(1, min(max(COLUMNS_PER_SAMPLED, n // 2), d // (COLUMNS_PER_ROW * n)))
+    return max(1, min(max(COLUMNS_PER_SAMPLED, n // 4), d // (COLUMNS_PER_ROW * n)))
 
 
 @final
@@ -67,12 +63,15 @@ class Sketch:
     share: float
 
     @classmethod
-    def of(cls, rows: StreamableRows) -> "Sketch | None":
-        """The sketch of the rows; None if their norms are dangerous (as in :func:`measure`)."""
+    def of(cls, rows: StreamableRows, every: int) -> "Sketch | None":
+        """The sketch of the rows from about one column in `every`.
+
+        None if their norms are dangerous (as in :func:`measure`).
+        """
         squares = rows.squared_norms()
         if not norms_in_safe_range(squares, rows.dtype):
             return None
-        sampled, share = rows.sampled_products(columns_per_sampled(rows.n, rows.d))
+        sampled, share = rows.sampled_products(every)
         return cls(squares, sampled, share)
 
     @cached_property

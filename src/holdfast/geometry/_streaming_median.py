@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.geometry._geometric_median import relative_gap
 from holdfast.geometry._measure import CLOSE, FAST_PRECISION
 from holdfast.geometry._rows import StreamableRows
-from holdfast.geometry._sketch import Sketch
+from holdfast.geometry._sketch import Sketch, columns_per_sampled
 from holdfast.geometry._solution import Outcome, Solution
 
 ROWS_PER_SWEEP = 16
@@ -18,6 +18,9 @@ ROWS_PER_SWEEP = 16
 
 SKETCHED_STEPS = 3
 """Newton steps in the sketch: more would polish the sampling error."""
+
+PATIENCE = 3
+"""Sweeps after which some gap must be certified."""
 
 FLOAT32_ROUNDING = 3e-7
 """Relative error of squared norms and of products with one vector, in multiples of the norms."""
@@ -34,7 +37,7 @@ def streaming_geometric_median(
     A :class:`Sketch` gives weights w near those of the median. A sweep at w gives the point
     :math:`y = \sum_i w_i x_i` and its inner products with all rows, hence all distances
     :math:`d_i` exactly. With these a Newton step, whose matrix alone is estimated by the sketch,
-    improves w: its error is a product of two small ones, so that the second sweep usually
+    improves w: its error is a product of two small ones, so that the second or third sweep
     certifies.
 
     *Certificate.* Let :math:`a_i = \eta_i / d_i`, :math:`T = \sum_i a_i`, :math:`u_i` the unit
@@ -65,7 +68,7 @@ def streaming_geometric_median(
     eta = row_weights
     if eta is None:
         eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
-    sketch = Sketch.of(rows)
+    sketch = Sketch.of(rows, columns_per_sampled(rows.n, rows.d))
     if sketch is None:
         return None
     rounding = 0.0 if rows.dtype is torch.float64 else FLOAT32_ROUNDING
@@ -91,9 +94,9 @@ def streaming_geometric_median(
 
 def _sweeps_left(previous_gap: float, gap: float, tolerance: float, step: int) -> float:
     """How many more sweeps reach the tolerance at the present rate of convergence."""
-    if step == 1:
-        return 1
-    rate = math.log(previous_gap / gap) if gap < previous_gap < math.inf else 0.0
+    if math.isinf(previous_gap):  # the rate is not known yet
+        return 1 if math.isfinite(gap) or step < PATIENCE else math.inf
+    rate = math.log(previous_gap / gap) if gap < previous_gap else 0.0
     return math.log(gap / tolerance) / rate if rate > 0 else math.inf
 
 
