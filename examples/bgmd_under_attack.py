@@ -26,17 +26,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from holdfast import RobustStep, bgmd, preset
-from holdfast.aggregators import (
-    Aggregate,
-    Aggregator,
-    CallContext,
-    CovarianceFilter,
-    GeometricMedian,
-    Mean,
-)
 from holdfast.errors import NonFiniteMemoryError, NonFiniteRowsError
-from holdfast.geometry import Rows
 from holdfast.lab.data import Images, fashion_mnist_slice
+from holdfast.robust_step import Step
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
 from holdfast.threats import (
@@ -54,41 +46,19 @@ N_ROWS, BATCH, LR, FRACTION = 20, 32, 0.1, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
 
 
-class OwnMedian(Aggregator):
-    """The geometric median as a rule that reads columns.
-
-    The block then moves by its own median, the memory by that of the sketch.
-    """
-
-    name = "own-median"
-    reads_columns = True
-    reads_products = True
-    n_needed = 1
-
-    def _n_resisted(self, n: int) -> int:
-        return (n - 1) // 2
-
-    def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
-        return GeometricMedian()._aggregate(rows, given)
-
-
-STEPS: dict[str, Callable[[torch.Generator], RobustStep]] = {
-    "mean": lambda _: RobustStep(Mean()),
-    "exact": lambda _: RobustStep(GeometricMedian()),
+STEPS: dict[str, Callable[[torch.Generator], Step]] = {
+    "mean": lambda _: RobustStep("mean"),
+    "exact": lambda _: RobustStep("geometric-median"),
     "bgmd": lambda generator: bgmd(fraction=FRACTION, generator=generator),
     "bgmd-paper": lambda generator: preset(f"bgmd-paper(fraction={FRACTION})", generator=generator),
-    "filter": lambda _: RobustStep(CovarianceFilter()),
+    "filter": lambda _: RobustStep("covariance-filter"),
     "bgmd, filter": lambda generator: bgmd(
-        fraction=FRACTION, rule=CovarianceFilter(), generator=generator
+        fraction=FRACTION, rule="sketched | covariance-filter", generator=generator
     ),
-    "bgmd, own block": lambda generator: bgmd(
-        fraction=FRACTION, rule=OwnMedian(), generator=generator
-    ),
-    "bgmd, columns": lambda generator: bgmd(fraction=FRACTION, tile=1, generator=generator),
-    "bgmd, tiles of 64": lambda generator: bgmd(fraction=FRACTION, tile=64, generator=generator),
+    "radius filter": lambda _: RobustStep("radius-filter"),
 }
-"""Exact is the geometric median of whole rows; filter is the covariance filter, by itself and with
-the block and memory of BGMD."""
+"""Exact is the geometric median of whole rows; filter is the covariance filter, by itself and in
+place of the median in BGMD; the radius filter is the default rule, for accidents."""
 
 
 @final
@@ -149,7 +119,7 @@ def network(seed: int) -> nn.Module:
 
 
 def train(
-    step: RobustStep, attack: str | None, bad_fraction: float, seed: int, n_steps: int
+    step: Step, attack: str | None, bad_fraction: float, seed: int, n_steps: int
 ) -> float | None:
     """Test accuracy in percent, averaged over the last quarter; None if training diverged.
 
@@ -247,7 +217,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     some, attacks = partial(parser.add_argument, nargs="+"), ["none", *ATTACKS]
-    some("--rules", choices=STEPS, default=list(STEPS)[:6], metavar="RULE", help=", ".join(STEPS))
+    some("--rules", choices=STEPS, default=list(STEPS), metavar="RULE", help=", ".join(STEPS))
     some("--attacks", choices=attacks, default=attacks, metavar="ATTACK", help=", ".join(attacks))
     some("--shares", type=float, default=[0.2, 0.3, 0.4], help="shares of bad rows, below 0.5")
     parser.add_argument("--seeds", type=int, default=5)

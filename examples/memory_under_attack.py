@@ -1,8 +1,8 @@
-"""The effect of one bad row of 20 on BGMD through its memory, the paper's and the robust one.
+"""The effect of one bad row of 20 on BGMD through what it carries: the paper's memory and ours.
 
-This draws the figure of docs/concepts/memory.md:
+This draws the figure of docs/concepts/delivery.md:
 
-    python examples/memory_under_attack.py docs/concepts/memory.svg
+    python examples/memory_under_attack.py docs/concepts/delivery.svg
 """
 
 import sys
@@ -13,11 +13,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from holdfast import RobustStep
-from holdfast.aggregators import GeometricMedian
-from holdfast.memory import MeanMemory, Memory, RobustMemory
+from holdfast import preset
 from holdfast.seeds import stream
-from holdfast.selectors import NormSampling
 
 N_ROWS, D, LR = 20, 2000, 0.1
 
@@ -30,18 +27,18 @@ def rows_at(t: int, n_bad: int, size: float) -> Tensor:
     return rows
 
 
-def directions(memory: Memory, n_bad: int, size: float, n_steps: int) -> list[float]:
-    """The norm of the direction at every step, with this memory."""
-    step = RobustStep(GeometricMedian(), selector=NormSampling(fraction=0.1), memory=memory)
+def directions(name: str, n_bad: int, size: float, n_steps: int) -> list[float]:
+    """The norm of the direction at every step, with this preset."""
+    step = preset(f"{name}(fraction=0.1)")
     return [float(step(rows_at(t, n_bad, size), lr=LR).direction.norm()) for t in range(n_steps)]
 
 
-LINES: dict[str, tuple[Memory, int, str]] = {
-    "mean of rows, clean": (MeanMemory(), 0, ":"),
-    "mean of rows, 1 bad row of 20": (MeanMemory(), 1, "-"),
-    "robust, clean": (RobustMemory(), 0, ":"),
-    "robust, 1 bad row of 20": (RobustMemory(), 1, "-"),
-    "robust, 9 bad rows of 20": (RobustMemory(), 9, "--"),
+LINES: dict[str, tuple[str, int, str]] = {
+    "mean of rows, clean": ("bgmd-paper", 0, ":"),
+    "mean of rows, 1 bad row of 20": ("bgmd-paper", 1, "-"),
+    "aggregate, clean": ("bgmd", 0, ":"),
+    "aggregate, 1 bad row of 20": ("bgmd", 1, "-"),
+    "aggregate, 9 bad rows of 20": ("bgmd", 9, "--"),
 }
 
 
@@ -52,11 +49,11 @@ def draw(path: Path, n_steps: int = 80) -> None:
         1, 2, figsize=(9, 4), sharey=True, layout="constrained"
     )
     sizes, n_before = [10.0**exponent for exponent in range(0, 13, 2)], 3 * n_steps // 8
-    for label, (memory, n_bad, style) in LINES.items():
+    for label, (name, n_bad, style) in LINES.items():
         color = "tab:red" if label.startswith("mean") else "tab:blue"
-        over_steps.plot(directions(memory, n_bad, 1e6, n_steps), style, color=color, label=label)
+        over_steps.plot(directions(name, n_bad, 1e6, n_steps), style, color=color, label=label)
         if n_bad:
-            last = [directions(memory, n_bad, size, n_before)[-1] for size in sizes]
+            last = [directions(name, n_bad, size, n_before)[-1] for size in sizes]
             over_sizes.plot(sizes, last, style, color=color, marker="o")
     over_steps.set(
         yscale="log",

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from holdfast import RobustStep
-from holdfast.aggregators import GeometricMedian, Mean, NormClipping
+from holdfast.aggregators import Mean, NormClipping
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import LayerGrams, MicroBatches, Source
@@ -28,7 +28,7 @@ def train(kind: str, n_steps: int) -> float:
         source = LayerGrams(model, loss_fn)
         step = RobustStep(NormClipping(n_bad=51, rule=Mean()))
     else:
-        source, step = MicroBatches(model, loss_fn, n_rows=16), RobustStep(GeometricMedian())
+        source, step = MicroBatches(model, loss_fn, n_rows=16), RobustStep("geometric-median")
     adversaries, noise = Adversaries(bad_fraction=0.4), GaussianNoise(deviation=10.0)
     for _ in range(n_steps):
         batch = torch.randint(0, len(data), (128,), generator=generator)

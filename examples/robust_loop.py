@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from holdfast import bgmd
 from holdfast.lab.data import fashion_mnist_slice
+from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
 
@@ -21,15 +21,14 @@ def main(n_epochs: int = 4) -> float:
         data, batch_size=400, shuffle=True, drop_last=True, generator=stream(0, "order")
     )
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
-    loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.2)
+    loss_fn, sgd = nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.2)
 
     source = MicroBatches(model, loss_fn, n_rows=20)  # new
-    step = bgmd(fraction=0.1)  # new
+    optimizer = RobustOptimizer(sgd)  # new
     for epoch in range(n_epochs):
         for x, y in loader:
             optimizer.zero_grad()
-            step.backward(source(x, y), lr=0.2)  # instead of loss_fn(model(x), y).backward()
-            optimizer.step()
+            optimizer.step(source(x, y))  # instead of loss_fn(model(x), y).backward()
         with torch.no_grad():
             accuracy = float((model(test.scaled()).argmax(1) == test.labels).double().mean())
         loss = float(source.losses.mean())

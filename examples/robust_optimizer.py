@@ -25,8 +25,8 @@ class Training:
     def __init__(self, n_steps: int) -> None:
         self.model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
         self.source = MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=20)
-        # Adam rescales gradients, so the memory must hold gradients, not steps.
-        step = bgmd(fraction=0.1, units="gradient", generator=stream(0, "blocks"))
+        # A tenth of Adam's update is applied at each step, the rest stays pending.
+        step = bgmd(fraction=0.1, generator=stream(0, "blocks"))
         self.optimizer = RobustOptimizer(torch.optim.AdamW(self.model.parameters(), lr=0.003), step)
         self.schedule = CosineAnnealingLR(self.optimizer, T_max=n_steps)
 
@@ -39,7 +39,7 @@ class Training:
         self.schedule.step()
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint; the memory of the robust step is part of the optimizer's state."""
+        """Write a checkpoint; what is pending is part of the optimizer's state."""
         torch.save({name: getattr(self, name).state_dict() for name in self.STATEFUL}, path)
 
     def load(self, path: Path) -> None:

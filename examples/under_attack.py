@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from holdfast import RobustStep, bgmd
-from holdfast.aggregators import CovarianceFilter, Mean
 from holdfast.errors import NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
@@ -20,9 +19,10 @@ from holdfast.sources import MicroBatches
 from holdfast.threats import Adversaries, Attack, attacks
 
 STEPS: dict[str, Callable[[], RobustStep]] = {
-    "mean": lambda: RobustStep(Mean()),
+    "mean": lambda: RobustStep("mean"),
+    "radius filter": lambda: RobustStep("radius-filter"),
+    "covariance filter": lambda: RobustStep("covariance-filter"),
     "bgmd": lambda: bgmd(fraction=0.1),
-    "bgmd around the covariance filter": lambda: bgmd(fraction=0.1, rule=CovarianceFilter()),
 }
 
 

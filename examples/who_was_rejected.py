@@ -12,7 +12,6 @@ from matplotlib import pyplot as plt
 from torch import Tensor, nn
 
 from holdfast import RobustStep
-from holdfast.aggregators import CovarianceFilter
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
@@ -26,7 +25,7 @@ def train(n_steps: int) -> tuple[Tensor, Tensor]:
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True)
-    step, attack = RobustStep(CovarianceFilter()), InnerProduct(factor=2.0)
+    step, attack = RobustStep("covariance-filter"), InnerProduct(factor=2.0)
     adversaries = Adversaries(bad_fraction=0.3)
     bad, rejected = [], []
     for _ in range(n_steps):

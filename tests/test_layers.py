@@ -18,9 +18,11 @@ LIBRARY = [
     {"checks"},
     {"_compile", "registry"},
     {"geometry"},
-    {"aggregators", "layout", "memory", "selectors"},
+    {"layout", "selectors"},
+    {"aggregators"},
     {"robust_step", "sources", "threats"},
     {"optim"},
+    {"testing"},
 ]
 """From the ground up. Neighbors in one layer do not import each other."""
 

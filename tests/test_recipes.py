@@ -50,7 +50,7 @@ def test_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert loss(names["classifier"].model, names) < 2.1
     names["trainer"].save_checkpoint(tmp_path / "checkpoint.ckpt")
     saved = torch.load(tmp_path / "checkpoint.ckpt", weights_only=False)
-    assert saved["optimizer_states"][0]["robust_step"]["n_steps"] == 20
+    assert saved["optimizer_states"][0]["holdfast"]["step"]["n_steps"] == 20
 
 
 @frameworks

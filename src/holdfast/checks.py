@@ -60,7 +60,12 @@ def check_instance(name: str, value: object, kind: type) -> None:
     """Check for an object of the class `kind`."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise failure(name, f"be {article} {kind.__name__}", type(value).__name__)
+        raise failure(name, f"be {article} {kind.__name__}", kind_of(value))
+
+
+def kind_of(value: object) -> str:
+    """What a value is, for a message: its type, or "the class ..." for a class itself."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def check_one_of(values: Mapping[str, object], *, may_omit: bool = False) -> None:

@@ -1,6 +1,7 @@
 """The columns of the rows that belong to each parameter of a model."""
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import final
 
 import torch
@@ -70,8 +71,9 @@ class Layout:
         return torch.cat([tensor.flatten() for tensor in tensors])
 
     def values(self) -> Tensor:
-        """[d] a copy of the parameters, in float32 if they have half precision."""
-        dtype = working_dtype(self.parameters[0].dtype)
+        """[d] a copy of the parameters, in the widest of their dtypes and at least float32."""
+        dtypes = (parameter.dtype for parameter in self.parameters)
+        dtype = working_dtype(reduce(torch.promote_types, dtypes))
         return torch.cat([parameter.detach().flatten().to(dtype) for parameter in self.parameters])
 
     @torch.no_grad()

@@ -67,6 +67,7 @@ LENGTHS = "scales a sketch to lengths, which are taken from the origin"
 FIXED_RADIUS = "compares lengths with a fixed radius"
 FIXED_SIGMA = "compares variances with a fixed bound"
 
+OWN_ROW = "the order of rows names the row that is trusted"
 DRAWN = "holds only in law"
 
 CASES = [
@@ -85,10 +86,15 @@ CASES = [
     Case("multi-krum(n_bad=6)"),
     Case("multi-krum(n_bad=4, n_selected=11)"),
     Case("multi-krum(bad_fraction=0.2, n_selected=12)"),
+    Case("krum(n_bad=9, relaxed=true)"),
     Case("bulyan(n_bad=3)"),
     Case("bulyan(bad_fraction=0.2)"),
     Case("minimum-diameter(n_bad=4)"),
     Case("minimum-diameter(bad_fraction=0.2)"),
+    Case("minimum-variance(n_bad=4)"),
+    Case("minimum-variance(bad_fraction=0.2)"),
+    Case("neighbor-mean(n_bad=4, index=13)", {"permutation": OWN_ROW}),
+    Case("neighbor-mean(bad_fraction=0.4, index=13)", {"permutation": OWN_ROW}),
     Case(
         "centered-clipping(radius=10.0)",
         {"translation": "starts from a fixed point", "scale": FIXED_RADIUS},

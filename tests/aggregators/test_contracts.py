@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from holdfast.aggregators import BadRowLimit, CoordinateAggregator, Wrapper, rules
+from holdfast.aggregators import (
+    BadRowLimit,
+    CoordinateAggregator,
+    GeometricMedian,
+    Wrapper,
+    rules,
+)
 from holdfast.seeds import stream
 from tests.aggregators.cases import CASES, TOLERANCE, Case, N
 from tests.loops import naming
@@ -41,7 +47,7 @@ def test_every_rule_has_a_case() -> None:
 def test_every_rule_with_a_number_of_bad_rows_has_a_case_with_a_fraction() -> None:
     limited = {name for name in rules.names if issubclass(rules[name], BadRowLimit)}
     with_fraction = re.findall(r"([\w-]+)\(bad_fraction", " ".join(map(str, CASES)))
-    assert len(limited) == 12
+    assert len(limited) == 14
     assert limited <= set(with_fraction)
 
 
@@ -228,7 +234,7 @@ def test_refuses_too_few_rows(case: Case) -> None:
 @every_rule
 def test_is_defined_for_every_larger_number_of_rows(case: Case) -> None:
     """A fraction of the rows is a number that grows with them."""
-    if "minimum-diameter" in case.text:
+    if "minimum-diameter" in case.text or "minimum-variance" in case.text:
         return  # limited by its cost
     for n in range(case.rule.n_needed, 40):
         with naming(n, "rows"):
@@ -284,8 +290,10 @@ def test_keeps_its_digits_when_rows_share_a_large_part(case: Case) -> None:
 
 @every_rule
 def test_gradients_do_not_flow(case: Case) -> None:
+    """Except through the geometric median: tests/geometry/test_implicit_gradient.py."""
     rows = case.rows(N, D).requires_grad_()
-    assert not case.rule(rows, **case.extras(rows.detach())).requires_grad
+    flows = case.rule(rows, **case.extras(rows.detach())).requires_grad
+    assert flows == isinstance(case.rule, GeometricMedian)
 
 
 @settings(max_examples=150)

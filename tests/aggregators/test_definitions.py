@@ -3,6 +3,7 @@
 import math
 from typing import Any, cast
 
+import numpy
 import pytest
 import scipy.stats
 import torch
@@ -24,8 +25,10 @@ from holdfast.aggregators import (
     MeanAroundMedian,
     Medoid,
     MinimumDiameter,
+    MinimumVariance,
     MultiKrum,
     NearestNeighborMixing,
+    NeighborMean,
     NormClipping,
     NormFilter,
     NormTrim,
@@ -36,6 +39,7 @@ from holdfast.aggregators import (
     TrimmedMean,
     TrustedReference,
     Zeno,
+    rules,
 )
 from holdfast.errors import NoMajorityError
 from holdfast.geometry import Outcome
@@ -121,6 +125,105 @@ def test_krum_family(n: int, d: int, seed: int) -> None:
 def test_minimum_diameter(n: int, d: int, seed: int) -> None:
     rows = rows64(n, d, seed)
     assert_close(MinimumDiameter(n_bad=2)(rows), oracle.minimum_diameter(rows, 2))
+
+
+@few
+@shapes
+def test_minimum_variance_and_neighbor_mean(n: int, d: int, seed: int) -> None:
+    rows = rows64(n, d, seed)
+    assert_close(MinimumVariance(n_bad=2)(rows), oracle.minimum_variance(rows, 2))
+    rule = NeighborMean(n_bad=2, index=seed % n)
+    assert_close(rule(rows), oracle.neighbor_mean(rows, 2, seed % n))
+
+
+def test_minimum_variance_refuses_too_many_subsets() -> None:
+    with pytest.raises(ValueError, match=r"`n_bad` must leave at most 1,000,000,000 operations"):
+        MinimumVariance(n_bad=15)(gaussian(40, 3))
+
+
+def test_neighbor_mean_needs_its_own_row() -> None:
+    rows = gaussian(5, 3)
+    rows[2] = float("nan")
+    with pytest.raises(ValueError, match=r"`rows` must be finite in the given row .*, got 2\."):
+        NeighborMean(n_bad=1, index=2)(rows)
+
+
+def test_krum_is_relaxed_only_if_asked_for() -> None:
+    rows = gaussian(6, 3)
+    with pytest.raises(ValueError, match=r"`rows` must have at least 9 rows"):
+        Krum(n_bad=3)(rows)
+    relaxed = Krum(n_bad=3, relaxed=True)
+    assert_close(relaxed(rows), oracle.krum(rows, 3))
+    assert (relaxed.n_needed, relaxed.n_resisted(6), relaxed.n_resisted(9)) == (6, 1, 3)
+
+
+def test_multi_krum_weights_the_mean_of_the_selected_rows() -> None:
+    rows = torch.tensor([[1.0], [1.1], [1.2], [3.0], [-80.0]])
+    rule, eta = MultiKrum(n_bad=1, n_selected=3), torch.tensor([1.0, 1.0, 2.0, 5.0, 90.0])
+    assert_close(rule(rows, row_weights=eta), torch.tensor([4.5 / 4]))
+
+
+@pytest.mark.parametrize("text", ["geometric-median", "krum(n_bad=2)", "norm-filter(n_bad=2)"])
+def test_inner_products_are_enough_for_weights(text: str) -> None:
+    rows, rule = rows64(9, 40, 1), rules.parse(text)
+    wanted = rule.aggregate(rows).weights
+    assert wanted is not None
+    assert_close(rule.weights_from_gram(rows @ rows.T), wanted)
+    mixing = NearestNeighborMixing(n_bad=2, rule=text)
+    mixed = mixing.aggregate(rows).weights
+    assert mixed is not None
+    assert_close(mixing.weights_from_gram(rows @ rows.T), mixed)
+
+
+def test_wrong_inner_products_are_refused() -> None:
+    for gram, message in (
+        (torch.ones(2, 3), r"`gram` must have as many rows as columns, at least 1, got \(2, 3\)"),
+        (torch.ones(3), r"`gram` must be a floating tensor \[n, n\], got \(3,\)"),
+        (torch.full((2, 2), torch.nan), r"`gram` must be finite"),
+        (-torch.eye(2), r"`gram` must have squared norms on its diagonal"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GeometricMedian().weights_from_gram(gram)
+    with pytest.raises(ValueError, match="GramRows cannot be read by column"):
+        CoordinateMedian().weights_from_gram(torch.eye(3))
+
+
+def test_numpy_in_gives_numpy_out() -> None:
+    rows = rows64(7, 5, 2)
+    array = rows.numpy()
+    for rule in (Mean(), CoordinateMedian(), GeometricMedian()):
+        found = rule(array)
+        assert isinstance(found, numpy.ndarray)
+        assert_close(torch.from_numpy(found), rule(rows))
+        assert isinstance(rule([array[:, :2], array[:, 2:]]), numpy.ndarray)
+    weights = numpy.ones(7)
+    assert_close(torch.from_numpy(Mean()(array, row_weights=weights)), rows.mean(0))
+    array.flags.writeable = False
+    assert_close(torch.from_numpy(Mean()(array)), rows.mean(0))
+
+
+def test_a_list_of_vectors_is_refused() -> None:
+    vectors = list(gaussian(5, 4))
+    message = r"`rows` must be a tensor .*, got 5 vectors; pass torch.stack\(vectors\) if each"
+    for given_rows in (vectors, [vector.numpy() for vector in vectors]):
+        with pytest.raises(ValueError, match=message):
+            GeometricMedian()(given_rows)
+    assert Mean()([torch.ones(3, 2), torch.ones(3)]).shape == (3,)  # a bias may have one column
+
+
+def test_pre_aggregators_work_alone() -> None:
+    rows = rows64(7, 5, 3)
+    mixed = NearestNeighborMixing(n_bad=2, rule="mean").transform(rows)
+    assert_close(torch.as_tensor(mixed), oracle.nearest_neighbor_mixing(rows, 2))
+    clipped = torch.as_tensor(NormClipping(radius=1.1, rule="mean").transform(rows))
+    assert_close(clipped, oracle.norm_clipping(rows, 1.1))
+
+
+def test_results_print_on_one_short_line() -> None:
+    rows = gaussian(9, 1000)
+    rows[3] *= 1e6
+    text = repr(RadiusFilter().aggregate(rows))
+    assert text == ("Aggregate(d=1000, n=9, rejected=[3], outcome='computed in closed form')")
 
 
 def test_minimum_diameter_refuses_too_many_subsets() -> None:

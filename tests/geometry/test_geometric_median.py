@@ -149,7 +149,7 @@ def test_a_majority_on_one_point_is_that_point() -> None:
     rows[:5] = rows[0]
     solution, point = solve(rows)
     assert solution.outcome is Outcome.EXACT
-    torch.testing.assert_close(point, rows[0])
+    assert torch.equal(point, rows[0])
 
 
 def test_out_of_steps_is_said_and_the_iterate_is_good() -> None:
@@ -176,7 +176,8 @@ def test_nothing_is_certified_beyond_the_precision_of_the_products() -> None:
     rows = gaussian(12, 200) + 0.5
     solution, _ = solve(rows, tolerance=1e-12)
     assert solution.outcome is Outcome.STALLED
-    assert solution.gap == pytest.approx(1e-8)
+    assert solution.gap is not None
+    assert 1e-12 < solution.gap < 1e-9
     assert solve(rows.double(), tolerance=1e-12)[0].outcome is Outcome.CERTIFIED
 
 
@@ -213,7 +214,7 @@ def test_the_middle_of_two_float32_rows() -> None:
     for seed in range(200):
         rows = gaussian(2, 5 + seed, seed)
         solution, point = solve(rows)
-        assert solution.outcome is Outcome.EXACT
+        assert solution.outcome is Outcome.CERTIFIED  # to the rounding of the middle
         torch.testing.assert_close(point, rows.mean(0))
 
 

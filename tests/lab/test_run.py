@@ -124,6 +124,8 @@ def test_every_attack_comes_to_an_end(rule: str, tmp_path: Path) -> None:
         "hijack(size=1e38)",
         "noisy-rows(deviation=1e38, replace=True)",
         "non-finite(value='inf')",
+        "little-is-enough(z='optimized')",
+        "inner-product(factor='optimized')",
     ]
     for i, text in enumerate(texts):
         record = run(

@@ -1,74 +1,47 @@
 """Any torch optimizer with a robust step: equal to three explicit lines, and usable by torch."""
 
 import copy
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from holdfast.memory import RobustMemory
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer, lr_scheduler
 
-from holdfast import RobustStep, bgmd
-from holdfast.aggregators import Bucketing, CenteredClipping, GeometricMedian, Mean
-from holdfast.errors import NonFiniteRowsError
+from holdfast import RobustStep, SelectFirstStep, bgmd
+from holdfast.aggregators import Bucketing, CenteredClipping, GeometricMedian
+from holdfast.errors import NonFiniteRowsError, UnknownNameError
 from holdfast.optim import RobustOptimizer, robust_backward
+from holdfast.robust_step import MeanMemory, Step
 from holdfast.seeds import stream
 from holdfast.selectors import NormSampling
 from holdfast.sources import MicroBatches
-
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
-    "SGD with momentum": lambda p: torch.optim.SGD(
-        p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-2
-    ),
-    "Adam": lambda p: torch.optim.Adam(p, lr=0.01),
-    "AdamW, fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
-    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
-    "Adadelta": lambda p: torch.optim.Adadelta(p),
-    "Adamax": lambda p: torch.optim.Adamax(p),
-    "NAdam": lambda p: torch.optim.NAdam(p),
-    "RAdam": lambda p: torch.optim.RAdam(p),
-    "RMSprop": lambda p: torch.optim.RMSprop(p),
-    "Rprop": lambda p: torch.optim.Rprop(p),
-    "ASGD": lambda p: torch.optim.ASGD(p),
-    "Adafactor": lambda p: torch.optim.Adafactor(p),
-    "two groups": lambda p: torch.optim.SGD(
-        [{"params": p[:1], "lr": 0.2}, {"params": p[1:], "lr": 0.0}], lr=0.1
-    ),
-}
-every_optimizer = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+from tests.optim.networks import (
+    MakeOptimizer,
+    batches,
+    every_optimizer,
+    network,
+    parameters_of,
+    source_of,
+)
+from tests.robust_step.steps import through_a_file
 
 
-def network() -> nn.Module:
-    with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(5)
-        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
-
-
-def batches(n: int) -> Iterator[tuple[Tensor, Tensor]]:
-    generator = stream(0, "batches")
-    for _ in range(n):
-        yield (
-            torch.randn(20, 6, generator=generator),
-            torch.randint(0, 3, (20,), generator=generator),
-        )
-
-
-def step() -> RobustStep:
-    return RobustStep(
-        GeometricMedian(),
-        selector=NormSampling(fraction=0.3, tile=1),
-        memory=RobustMemory(),
-        generator=stream(1, "step"),
+def select_first() -> Step:
+    selector, memory = NormSampling(fraction=0.3, tile=1), MeanMemory()
+    generator = stream(1, "step")
+    return SelectFirstStep(
+        "geometric-median", selector=selector, memory=memory, generator=generator
     )
 
 
-def parameters_of(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+STEPS: dict[str, Callable[[], Step]] = {
+    "a rule": lambda: RobustStep("geometric-median"),
+    "select first": select_first,
+}
+every_step = pytest.mark.parametrize("make_step", STEPS.values(), ids=STEPS)
 
 
 def lr_of(model: nn.Module, optimizer: Optimizer) -> float | Tensor:
@@ -79,57 +52,55 @@ def lr_of(model: nn.Module, optimizer: Optimizer) -> float | Tensor:
     return torch.cat([torch.full((p.numel(),), rates[id(p)]) for p in model.parameters()])
 
 
-def explicit(make: Callable[..., Optimizer], n_steps: int) -> Tensor:
+def explicit(make: MakeOptimizer, step: Step, n_steps: int) -> Tensor:
     """The twin: a step, an optimizer and three lines."""
     model = network()
-    optimizer, robust, source = (
-        make(list(model.parameters())),
-        step(),
-        MicroBatches(model, cross_entropy, n_rows=5),
-    )
+    optimizer, source = make(list(model.parameters())), source_of(model)
     for x, y in batches(n_steps):
         optimizer.zero_grad()
-        robust.backward(source(x, y), lr=lr_of(model, optimizer))
+        step.backward(source(x, y), lr=lr_of(model, optimizer))
         optimizer.step()
     return parameters_of(model)
 
 
 @every_optimizer
-def test_it_is_the_three_lines_bit_for_bit(make: Callable[..., Optimizer]) -> None:
+@every_step
+def test_it_is_the_three_lines_bit_for_bit_and_resumes(
+    make: MakeOptimizer, make_step: Callable[[], Step]
+) -> None:
     model = network()
-    optimizer = RobustOptimizer(make(list(model.parameters())), step())
-    source = MicroBatches(model, cross_entropy, n_rows=5)
-    for x, y in batches(4):
-        optimizer.zero_grad()
-        optimizer.step(source(x, y))
-    assert torch.equal(parameters_of(model), explicit(make, 4))
-
-
-@every_optimizer
-def test_resumed_is_uninterrupted_bit_for_bit(make: Callable[..., Optimizer]) -> None:
-    model = network()
-    optimizer = RobustOptimizer(make(list(model.parameters())), step())
-    file = io.BytesIO()
+    optimizer = RobustOptimizer(make(list(model.parameters())), make_step())
     for t, (x, y) in enumerate(batches(5)):
         if t == 2:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+            saved = through_a_file({"model": model.state_dict(), "own": optimizer.state_dict()})
             model = network()
-            optimizer = RobustOptimizer(make(list(model.parameters())), bgmd(fraction=0.3, tile=1))
-            file.seek(0)
-            saved = torch.load(file, weights_only=True)
+            optimizer = RobustOptimizer(make(list(model.parameters())), make_step())
             model.load_state_dict(saved["model"])
-            optimizer.load_state_dict(saved["optimizer"])
+            optimizer.load_state_dict(saved["own"])
         optimizer.zero_grad()
-        optimizer.step(MicroBatches(model, cross_entropy, n_rows=5)(x, y))
-    assert torch.equal(parameters_of(model), explicit(make, 5))
+        optimizer.step(source_of(model)(x, y))
+    assert parameters_of(model).equal(explicit(make, make_step(), 5))
+    assert optimizer.robust_step.n_steps == 5
+
+
+def test_a_rule_its_name_and_a_step_are_the_same() -> None:
+    found = []
+    for rule in (GeometricMedian(), "geometric-median", RobustStep("geometric-median")):
+        model = network()
+        optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), rule)
+        optimizer.step(source_of(model)(*next(batches(1))))
+        found.append(parameters_of(model))
+    assert found[0].equal(found[1])
+    assert found[0].equal(found[2])
+    default = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    assert default.robust_step.rule.name == "radius-filter"
 
 
 SCHEDULERS: dict[str, Callable[[Optimizer], Any]] = {
-    "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=5),
     "one cycle": lambda o: lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=10),
     "warm restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=2),
-    "exponential": lambda o: lr_scheduler.ExponentialLR(o, gamma=0.9),
     "lambda with warm-up": lambda o: lr_scheduler.LambdaLR(o, lambda t: min(1.0, t / 2)),
+    "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0),
     "sequential": lambda o: lr_scheduler.SequentialLR(
         o,
         [lr_scheduler.LinearLR(o, total_iters=2), lr_scheduler.ExponentialLR(o, gamma=0.5)],
@@ -139,42 +110,33 @@ SCHEDULERS: dict[str, Callable[[Optimizer], Any]] = {
 
 
 @pytest.mark.parametrize("make", SCHEDULERS.values(), ids=SCHEDULERS)
-def test_schedulers_take_it_and_the_memory_follows_the_rate(
-    make: Callable[[Optimizer], Any],
+@every_step
+def test_schedulers_accept_it_and_the_memory_follows_the_rate(
+    make: Callable[[Optimizer], Any], make_step: Callable[[], Step]
 ) -> None:
     found = []
     for wrapped in (True, False):
-        model = network()
+        model, step = network(), make_step()
         inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
-        robust = step()
-        optimizer = RobustOptimizer(inner, robust) if wrapped else inner
-        scheduler, source = make(optimizer), MicroBatches(model, cross_entropy, n_rows=5)
+        optimizer = RobustOptimizer(inner, step) if wrapped else inner
+        scheduler, source = make(optimizer), source_of(model)
         for x, y in batches(5):
             optimizer.zero_grad()
             if isinstance(optimizer, RobustOptimizer):
                 optimizer.step(source(x, y))
             else:
-                robust.backward(source(x, y), lr=inner.param_groups[0]["lr"])
+                step.backward(source(x, y), lr=inner.param_groups[0]["lr"])
                 inner.step()
-            scheduler.step()
+            scheduler.step(*[1.0] * isinstance(scheduler, lr_scheduler.ReduceLROnPlateau))
         found.append(parameters_of(model))
-    assert torch.equal(found[0], found[1])
-
-
-def test_reduce_on_plateau_takes_it() -> None:
-    optimizer = RobustOptimizer(torch.optim.SGD(network().parameters(), lr=0.1), step())
-    scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
-    for _ in range(3):
-        scheduler.step(1.0)
-    assert optimizer.param_groups[0]["lr"] < 0.1
+    assert found[0].equal(found[1])
 
 
 def test_gradients_can_be_clipped_between_backward_and_step() -> None:
     model = network()
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), RobustStep(Mean()))
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), "mean")
     before = parameters_of(model)
-    x, y = next(batches(1))
-    result = optimizer.backward(MicroBatches(model, cross_entropy, n_rows=5)(x, y))
+    result = optimizer.backward(source_of(model)(*next(batches(1))))
     assert result is optimizer.result
     nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
     optimizer.step()
@@ -184,34 +146,33 @@ def test_gradients_can_be_clipped_between_backward_and_step() -> None:
 def test_weight_decay_is_outside_the_aggregation() -> None:
     """With rows of zeros only the decay moves parameters."""
     model = network()
-    optimizer = RobustOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5), RobustStep(GeometricMedian())
-    )
-    before = parameters_of(model)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5)
+    optimizer, before = RobustOptimizer(inner, "geometric-median"), parameters_of(model)
     source = MicroBatches(model, lambda output, _: 0.0 * output.sum(), n_rows=5)
     optimizer.step(source(*next(batches(1))))
     torch.testing.assert_close(parameters_of(model), before * (1 - 0.1 * 0.5))
 
 
-def test_rules_get_what_they_need_of_the_call() -> None:
-    model = network()
-    optimizer = RobustOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), RobustStep(CenteredClipping(radius=0.1))
-    )
-    source = MicroBatches(model, cross_entropy, n_rows=5)
-    x, y = next(batches(1))
-    optimizer.step(source(x, y), reference=torch.zeros(source.layout.d))
+@pytest.mark.parametrize("with_block", [False, True])
+def test_rules_get_what_they_need_of_the_call(with_block: bool) -> None:
+    model, rule = network(), CenteredClipping(radius=0.1)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = RobustOptimizer(inner, bgmd(rule=rule) if with_block else rule)
+    source = source_of(model)
+    rows, reference = source(*next(batches(1))), torch.ones(source.layout.d)
+    optimizer.step(rows, reference=reference)
     assert optimizer.result is not None
+    assert optimizer.result.aggregate.vector.equal(rule(rows, reference=reference))
 
 
 def test_hooks_groups_and_state_are_those_of_the_inner_optimizer() -> None:
     model = network()
     inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer = RobustOptimizer(inner, step())
+    optimizer = RobustOptimizer(inner, bgmd())
     calls: list[str] = []
     optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
     optimizer.register_step_post_hook(lambda *_: calls.append("after"))
-    optimizer.step(MicroBatches(model, cross_entropy, n_rows=5)(*next(batches(1))))
+    optimizer.step(source_of(model)(*next(batches(1))))
     assert calls == ["before", "after"]
     assert optimizer.param_groups is inner.param_groups
     assert optimizer.state is inner.state
@@ -223,191 +184,40 @@ def test_hooks_groups_and_state_are_those_of_the_inner_optimizer() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
     assert isinstance(optimizer, Optimizer)
     assert repr(optimizer).startswith("RobustOptimizer(SGD")
+    optimizer.param_groups = [dict(inner.param_groups[0], lr=0.0)]
+    assert inner.param_groups[0]["lr"] == 0.0
 
 
-def scaled(
-    overflow: bool, fused: bool = False
-) -> tuple[nn.Module, RobustOptimizer, torch.amp.GradScaler, MicroBatches]:
+@pytest.mark.parametrize("rule", ["geometric-median", bgmd()], ids=["a rule", "bgmd"])
+def test_rows_that_are_not_finite_are_an_error_and_change_nothing(rule: str | Step) -> None:
     model = network()
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120 if overflow else 2.0**8)
-    inner = (
-        torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
-        if fused
-        else torch.optim.SGD(model.parameters(), lr=0.1)
-    )
-    optimizer = RobustOptimizer(inner, step())
-    return model, optimizer, scaler, MicroBatches(model, cross_entropy, n_rows=5, scaler=scaler)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_gradient_scaler_changes_nothing_without_overflow(fused: bool) -> None:
-    model, optimizer, scaler, source = scaled(overflow=False, fused=fused)
-    twin = network()
-    inner = (
-        torch.optim.AdamW(twin.parameters(), lr=0.1, fused=True)
-        if fused
-        else torch.optim.SGD(twin.parameters(), lr=0.1)
-    )
-    plain, plain_source = (
-        RobustOptimizer(inner, step()),
-        MicroBatches(twin, cross_entropy, n_rows=5),
-    )
-    for x, y in batches(3):
-        optimizer.zero_grad()
-        optimizer.backward(source(x, y), scaler=scaler)
-        scaler.step(optimizer)
-        scaler.update()
-        plain.zero_grad()
-        plain.step(plain_source(x, y))
-    torch.testing.assert_close(parameters_of(model), parameters_of(twin), rtol=1e-4, atol=1e-5)
-
-
-def test_a_gradient_scaler_skips_the_step_if_all_rows_overflow() -> None:
-    model, optimizer, scaler, source = scaled(overflow=True)
-    x, y = next(batches(1))
-    before, memory = parameters_of(model), optimizer.robust_step.state_dict()
-    with torch.autocast("cpu", dtype=torch.float16):
-        rows = source(x, y)
-    assert not bool(rows.finite().any())
-    assert optimizer.backward(rows, scaler=scaler) is None
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    scaler.update()
-    assert torch.equal(parameters_of(model), before)
-    assert scaler.get_scale() < 2.0**120
-    after = optimizer.robust_step.state_dict()
-    assert after["carried"] is None
-    assert torch.equal(after["generator"], memory["generator"])
-    assert optimizer.result is None
-
-
-def test_a_row_that_overflows_alone_is_rejected_and_the_step_is_made() -> None:
-    model, optimizer, scaler, source = scaled(overflow=False)
-    x, y = next(batches(1))
-    x[:4] = torch.inf
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), rule)
     before = parameters_of(model)
-    result = optimizer.backward(source(x, y), scaler=scaler)
-    assert result is not None
-    assert result.rejected.tolist() == [True, False, False, False, False]
-    scaler.step(optimizer)
-    scaler.update()
-    assert not torch.equal(parameters_of(model), before)
-
-
-def test_without_a_scaler_rows_that_are_not_finite_are_an_error_and_change_nothing() -> None:
-    model = network()
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), step())
-    before = parameters_of(model)
-    rows = MicroBatches(model, cross_entropy, n_rows=5).layout.rows(
-        torch.full((5, before.numel()), torch.nan)
-    )
+    rows = source_of(model).layout.rows(torch.full((5, before.numel()), torch.nan))
     with pytest.raises(NonFiniteRowsError, match="finite in at least half of the rows, got 5 of 5"):
         optimizer.step(rows)
-    assert torch.equal(parameters_of(model), before)
+    assert parameters_of(model).equal(before)
     assert optimizer.result is None
-
-
-def test_a_failed_load_changes_nothing() -> None:
-    model = network()
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), step())
-    optimizer.step(MicroBatches(model, cross_entropy, n_rows=5)(*next(batches(1))))
-    before = copy.deepcopy(optimizer.state_dict())
-    broken = copy.deepcopy(before)
-    broken["param_groups"].append(broken["param_groups"][0])
-    broken["robust_step"]["n_steps"] = 77
-    with pytest.raises(ValueError, match="parameter group"):
-        optimizer.load_state_dict(broken)
-    assert optimizer.robust_step.n_steps == 1
-    assert torch.equal(
-        optimizer.state_dict()["robust_step"]["carried"], before["robust_step"]["carried"]
-    )
-
-
-@pytest.mark.parametrize(
-    ("run", "message"),
-    [
-        (
-            lambda o: RobustOptimizer(o.param_groups, o.robust_step),
-            r"`optimizer` must be an Optimizer, got list\.",
-        ),
-        (
-            lambda o: RobustOptimizer(o.optimizer, GeometricMedian()),  # type: ignore[arg-type]
-            r"`step` must be a RobustStep, got GeometricMedian\.",
-        ),
-        (
-            lambda o: o.step(torch.zeros(3, 2)),
-            r"`rows` must carry a layout \(sources, .* make such rows\), got Tensor\.",
-        ),
-        (
-            lambda o: o.step(MicroBatches(network(), cross_entropy, n_rows=5)(*next(batches(1)))),
-            r"`rows` must be of parameters that the optimizer holds, got '0.weight', which",
-        ),
-        (
-            lambda o: o.load_state_dict(o.optimizer.state_dict()),
-            r"`state_dict` must hold 'robust_step' "
-            r"\(load a plain state with `.optimizer.load_state_dict`\), got \[",
-        ),
-        (
-            lambda o: o.load_state_dict(3),
-            r"`state_dict` must hold 'robust_step' .* got int\.",
-        ),
-    ],
-)
-def test_bad_input(run: Callable[[RobustOptimizer], object], message: str) -> None:
-    optimizer = RobustOptimizer(torch.optim.SGD(network().parameters(), lr=0.1), step())
-    with pytest.raises(ValueError, match=message):
-        run(optimizer)
-
-
-def test_steps_within_autocast_are_as_exact_as_outside() -> None:
-    model = network()
-    rows = MicroBatches(model, cross_entropy, n_rows=5)(*next(batches(1)))
-    outside = step()(rows, lr=0.1).direction
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(step()(rows, lr=0.1).direction, outside)
-        assert torch.equal(GeometricMedian()(rows), RobustStep(GeometricMedian())(rows).direction)
-
-
-def test_a_scaler_that_is_switched_off_is_no_scaler() -> None:
-    model = network()
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), step())
-    source = MicroBatches(model, cross_entropy, n_rows=5, scaler=scaler)
-    x, y = next(batches(1))
-    with pytest.raises(NonFiniteRowsError):
-        optimizer.backward(source(torch.full_like(x, torch.nan), y), scaler=scaler)
-    optimizer.backward(source(x, y), scaler=scaler)
-    scaler.step(optimizer)
-    scaler.update()
-    twin = network()
-    plain = RobustOptimizer(torch.optim.SGD(twin.parameters(), lr=0.1), step())
-    plain.step(MicroBatches(twin, cross_entropy, n_rows=5)(x, y))
-    assert torch.equal(parameters_of(model), parameters_of(twin))
-
-
-def test_a_scaler_belongs_to_backward() -> None:
-    _, optimizer, scaler, source = scaled(overflow=False)
-    with pytest.raises(TypeError, match="scaler"):
-        optimizer.step(source(*next(batches(1))), scaler=scaler)  # type: ignore[call-arg]
 
 
 def test_a_copy_after_a_scheduler_was_attached_steps_itself() -> None:
     model = network()
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), RobustStep(Mean()))
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), "mean")
     lr_scheduler.StepLR(optimizer, 1)
     before = parameters_of(model)
     # torch's generators cannot be copied.
     optimizer.robust_step.generator = None  # type: ignore[assignment]
     twin, copied = copy.deepcopy((model, optimizer))
     copied.robust_step.generator = stream(0, "twin")
-    copied.step(MicroBatches(twin, cross_entropy, n_rows=5)(*next(batches(1))))
-    assert torch.equal(parameters_of(model), before)
-    assert not torch.equal(parameters_of(twin), before)
+    copied.step(source_of(twin)(*next(batches(1))))
+    assert parameters_of(model).equal(before)
+    assert not parameters_of(twin).equal(before)
 
 
-def test_a_plain_gradient_is_not_taken_for_a_robust_one() -> None:
+@pytest.mark.parametrize("rule", ["geometric-median", bgmd()], ids=["a rule", "bgmd"])
+def test_a_plain_gradient_is_not_taken_for_a_robust_one(rule: str | Step) -> None:
     model = network()
-    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), step())
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), rule)
     x, y = next(batches(1))
     before = parameters_of(model)
 
@@ -416,32 +226,65 @@ def test_a_plain_gradient_is_not_taken_for_a_robust_one() -> None:
         loss.backward()
         return loss.item()
 
+    message = r"`rows` must be given to `step`, or to `backward` before it: a plain gradient"
     for given in (None, closure):
-        with pytest.raises(
-            ValueError,
-            match=r"`rows` must be given to `step`, or to `backward` before it: a plain gradient",
-        ):
+        with pytest.raises(ValueError, match=message):
             optimizer.step(closure=given)
-    assert torch.equal(parameters_of(model), before)
-    optimizer.step(MicroBatches(model, cross_entropy, n_rows=5)(x, y), closure)
+    assert parameters_of(model).equal(before)
+    optimizer.step(source_of(model)(x, y), closure)
     assert optimizer.robust_step.n_steps == 1
     with pytest.raises(ValueError, match="a plain gradient is not robust"):
         optimizer.step()  # the direction is spent
 
 
-def test_groups_can_be_replaced() -> None:
-    model = network()
-    inner = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer = RobustOptimizer(inner, step())
-    optimizer.param_groups = [dict(inner.param_groups[0], lr=0.0)]
-    assert inner.param_groups[0]["lr"] == 0.0
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda o: RobustOptimizer(o.param_groups), r"`optimizer` must be an Optimizer, got list"),
+        (
+            lambda o: RobustOptimizer(torch.optim.LBFGS(network().parameters())),
+            r"`optimizer` must be one whose step needs no closure, .* got LBFGS",
+        ),
+        (
+            lambda o: o.step(torch.zeros(3, 2)),
+            r"`rows` must carry a layout \(sources, .* make such rows\), got Tensor",
+        ),
+        (
+            lambda o: o.step(source_of(network())(*next(batches(1)))),
+            r"`rows` must be of parameters that the optimizer holds, got '0.weight', which",
+        ),
+        (
+            lambda o: o.load_state_dict(o.optimizer.state_dict()),
+            r"`state_dict` must hold 'holdfast' "
+            r"\(load a plain state with `.optimizer.load_state_dict`\), got \[",
+        ),
+        (lambda o: o.load_state_dict(3), r"`state_dict` must hold 'holdfast' .* got int"),
+    ],
+)
+def test_bad_input(attempt: Callable[[Any], object], message: str) -> None:
+    optimizer = RobustOptimizer(torch.optim.SGD(network().parameters(), lr=0.1), bgmd())
+    with pytest.raises(ValueError, match=f"^{message}"):
+        attempt(optimizer)
 
 
-def test_lbfgs_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"`optimizer` must be one whose step needs no closure, .* got LBFGS\."
-    ):
-        RobustOptimizer(torch.optim.LBFGS(network().parameters()), step())
+WRONG_RULES: list[tuple[Any, str]] = [
+    (None, "NoneType"),
+    (3, "int"),
+    (GeometricMedian, "the class GeometricMedian"),
+    (RobustStep, "the class RobustStep"),
+    (bgmd, "function"),
+]
+
+
+@pytest.mark.parametrize(("rule", "got"), WRONG_RULES, ids=[got for _, got in WRONG_RULES])
+def test_what_is_no_rule_is_named(rule: Any, got: str) -> None:
+    inner = torch.optim.SGD(network().parameters(), lr=0.1)
+    usage = r"as in RobustOptimizer\(optimizer, 'radius-filter'\)"
+    message = rf"^`rule` must be a rule, its name or a step, {usage}, got {got}\.$"
+    with pytest.raises(ValueError, match=message):
+        RobustOptimizer(inner, rule)
+    with pytest.raises(UnknownNameError, match=r"^`rule` must be one of .*, got 'radius'"):
+        RobustOptimizer(inner, "radius")
 
 
 def test_a_random_rule_needs_a_generator_in_robust_backward() -> None:
@@ -454,4 +297,4 @@ def test_a_random_rule_needs_a_generator_in_robust_backward() -> None:
         robust_backward(model, cross_entropy, x, y, rule=rule, generator=generator).direction
         for _ in range(2)
     ]
-    assert not torch.equal(found[0], found[1])
+    assert not found[0].equal(found[1])

@@ -1,4 +1,4 @@
-"""BGMD on formed rows, in float64, one line per line of the definition."""
+"""Both steps on formed rows, in float64, one line per line of the definition."""
 
 from torch import Tensor
 
@@ -10,15 +10,14 @@ def remainder(total: Tensor, columns: Tensor) -> Tensor:
     return left
 
 
-def augmented(rows: Tensor, memory: Tensor | None, lr: float) -> Tensor:
-    """The rows with the memory, in units of parameters, added to each."""
-    return rows.double() if memory is None else rows.double() + memory.double() / lr
+def augmented(rows: Tensor, carried: Tensor | None, lr: float) -> Tensor:
+    """The rows, or their aggregate, with what is carried in units of parameters added to each."""
+    return rows.double() if carried is None else rows.double() + carried.double() / lr
 
 
 def next_memory(
-    kind: str, rows: Tensor, memory: Tensor | None, lr: float, columns: Tensor, weights: Tensor
+    kind: str, rows: Tensor, carried: Tensor | None, lr: float, columns: Tensor
 ) -> Tensor:
-    """What each memory keeps, by its definition."""
-    a = augmented(rows, memory, lr)
-    kept = {"robust": lambda: weights @ a, "mean": lambda: a.mean(0), "row": lambda: a}[kind]()
-    return lr * remainder(kept, columns)
+    """What a memory of the paper's order retains, by its definition."""
+    a = augmented(rows, carried, lr)
+    return lr * remainder({"mean": a.mean(0), "row": a}[kind], columns)

@@ -54,6 +54,23 @@ def mean_around_median(rows: Tensor, n_kept: int) -> Tensor:
     return torch.tensor(columns, dtype=torch.float64)
 
 
+def minimum_variance(rows: Tensor, n_bad: int) -> Tensor:
+    points = rows.double()
+
+    def largest(members: tuple[int, ...]) -> float:
+        chosen = points[list(members)]
+        return float(torch.linalg.matrix_norm(chosen - chosen.mean(0), 2))
+
+    best = min(combinations(range(len(points)), len(points) - n_bad), key=largest)
+    return points[list(best)].mean(0)
+
+
+def neighbor_mean(rows: Tensor, n_bad: int, index: int) -> Tensor:
+    points = rows.double()
+    order = sorted(range(len(points)), key=lambda i: float((points[i] - points[index]).norm()))
+    return points[order[: len(points) - n_bad]].mean(0)
+
+
 def minimum_diameter(rows: Tensor, n_bad: int) -> Tensor:
     points = rows.double()
 

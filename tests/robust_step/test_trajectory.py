@@ -19,7 +19,7 @@ PINNED = Path(__file__).with_name("trajectory.json")
 
 
 def trajectory(name: str) -> list[dict[str, object]]:
-    """Eight steps on rows in float64, four of 11 bad from the third on, with a learning rate that changes."""
+    """Eight steps in float64, with 4 of 11 rows bad from the fourth on, and a decaying rate."""
     step = preset(f"{name}(fraction=0.1)", generator=stream(3, "trajectory"))
     found: list[dict[str, object]] = []
     for t in range(8):

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from holdfast import Layout
 from holdfast.geometry import Rows
 from holdfast.lab.models import lenet
 from holdfast.seeds import stream
@@ -112,7 +113,6 @@ class Case:
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     n_words: int | None = None
-    layer_by_layer: bool = True
 
     def make(
         self, n: int = 6, dtype: torch.dtype = torch.float32
@@ -149,7 +149,7 @@ CASES = [
         lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.Flatten(), nn.Linear(48, 3)),
         (2, 3, 3),
     ),
-    Case("tied", Tied, (5,), layer_by_layer=False),
+    Case("tied", Tied, (5,)),
     Case(
         "lenet",
         lambda: nn.Sequential(*(layer for layer in lenet() if not isinstance(layer, nn.Dropout))),
@@ -162,6 +162,28 @@ def matrix(rows: Rows) -> Tensor:
     """[n, d] the rows, one by one."""
     return torch.stack(
         [rows.combine(weights) for weights in torch.eye(rows.n, dtype=torch.float64)]
+    )
+
+
+def gradients_of_losses(model: nn.Module, losses: Tensor) -> Tensor:
+    """[n, d] the gradient of each loss, from one graph: all rows have the noise of one pass."""
+    layout = Layout(model)
+    return torch.stack(
+        [
+            layout.flatten(
+                [
+                    torch.zeros_like(p) if g is None else g
+                    for p, g in zip(
+                        layout.parameters,
+                        torch.autograd.grad(
+                            loss, layout.parameters, retain_graph=True, allow_unused=True
+                        ),
+                        strict=True,
+                    )
+                ]
+            )
+            for loss in losses
+        ]
     )
 
 

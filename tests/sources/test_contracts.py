@@ -1,6 +1,5 @@
 """Contracts of all sources: rows equal a loop, their mean is the gradient, nothing else changes."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from holdfast import Layout
-from holdfast.geometry import DenseRows, Rows
+from holdfast.geometry import DenseRows
 from holdfast.sources import LayerGrams, MicroBatches, PerSample, Source
 from tests.oracle.gradients import by_loop, ordinary
-from tests.sources.cases import CASES, Case, matrix, named
+from tests.sources.cases import CASES, matrix, named
 
 Make = Callable[..., Source]
 
@@ -40,23 +39,12 @@ SOURCES: list[Make] = [micro_batches, vectorized, per_sample, layer_grams]
 every_source = pytest.mark.parametrize("make", SOURCES)
 
 
-def cases_of(make: Make) -> list[Case]:
-    return [case for case in CASES if make is not layer_grams or case.layer_by_layer]
-
-
-def call(source: Source, *batch: Tensor) -> Rows:
-    with warnings.catch_warnings():
-        # Attention and LSTM under vmap.
-        warnings.filterwarnings("ignore", "There is a performance drop")
-        return source(*batch)
-
-
 @every_source
 def test_rows_are_those_of_a_loop(make: Make) -> None:
-    for case in cases_of(make):
+    for case in CASES:
         model, x, y = case.make()
         with named(case):
-            rows = call(make(model, nn.CrossEntropyLoss(), 6), x, y)
+            rows = make(model, nn.CrossEntropyLoss(), 6)(x, y)
             expected = by_loop(model, nn.CrossEntropyLoss(), x, y, rows.n)
             torch.testing.assert_close(matrix(rows), expected, rtol=1e-4, atol=1e-6)
 
@@ -65,10 +53,10 @@ def test_rows_are_those_of_a_loop(make: Make) -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_the_mean_of_rows_is_the_ordinary_gradient(make: Make, reduction: str) -> None:
     loss_fn = nn.CrossEntropyLoss(reduction=reduction)
-    for case in cases_of(make):
+    for case in CASES:
         model, x, y = case.make()
         with named(case):
-            rows = call(make(model, loss_fn, 6), x, y)
+            rows = make(model, loss_fn, 6)(x, y)
             mean = rows.combine(torch.full((rows.n,), 1 / rows.n, dtype=torch.float64))
             expected = ordinary(model, loss_fn, x, y)
             torch.testing.assert_close(mean, expected, rtol=1e-4, atol=2e-6)
@@ -76,7 +64,7 @@ def test_the_mean_of_rows_is_the_ordinary_gradient(make: Make, reduction: str) -
 
 @every_source
 def test_model_gradients_mode_and_batch_do_not_change(make: Make) -> None:
-    for case in cases_of(make):
+    for case in CASES:
         model, x, y = case.make()
         layout = Layout(model)
         first, *others = layout.parameters
@@ -86,7 +74,7 @@ def test_model_gradients_mode_and_batch_do_not_change(make: Make) -> None:
         state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         batch = x.clone(), y.clone()
         with named(case):
-            call(make(model, cross_entropy, 6), x, y)
+            make(model, cross_entropy, 6)(x, y)
             assert first.grad is None
             assert all(p.grad is not None and bool((p.grad == 1).all()) for p in others)
             assert [module.training for module in model.modules()] == modes
@@ -100,11 +88,11 @@ def test_model_gradients_mode_and_batch_do_not_change(make: Make) -> None:
 
 @every_source
 def test_rows_carry_the_layout_and_the_losses(make: Make) -> None:
-    for case in cases_of(make):
+    for case in CASES:
         model, x, y = case.make()
         source = make(model, cross_entropy, 6)
         with named(case):
-            rows = call(source, x, y)
+            rows = source(x, y)
             assert rows.layout is source.layout
             assert rows.sections == source.layout.sizes
             assert rows.dtype == torch.float32

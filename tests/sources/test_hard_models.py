@@ -79,6 +79,25 @@ def in_place_attention() -> nn.Module:
     return Custom(forward, attention=attention, out=nn.Linear(4, 3))
 
 
+def shared_layers() -> nn.Module:
+    """Layers of several kinds that are called twice, and a table as long as the batch."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        for _ in range(2):
+            x = self.norm(self.convolution(x + self.position(torch.arange(6))).tanh())
+            x = self.scale(x)
+        return self.out(x).mean(1)
+
+    return Custom(
+        forward,
+        convolution=nn.Conv1d(6, 6, 3, padding=1),
+        norm=nn.LayerNorm(5),
+        position=nn.Embedding(6, 5),
+        scale=Scale(5),
+        out=nn.Linear(5, 3),
+    )
+
+
 RIGHT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "in-place on a view": (
         lambda: Custom(
@@ -94,6 +113,7 @@ RIGHT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "a forward of its own": (patched, (6, 5)),
     "pruned": (pruned, (6, 5)),
     "a parameter of size zero": (empty_parameter, (6, 5)),
+    "layers that are called twice": (shared_layers, (6, 6, 5)),
 }
 
 
@@ -137,6 +157,15 @@ class Scale(nn.Module):
         return self.returns(x * self.w)
 
 
+class BatchMean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w).mean(0)
+
+
 class Temperature(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +181,7 @@ class Noisy(nn.Module):
         self.w = nn.Parameter(torch.ones(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout(x * self.w, 0.5, self.training)
+        return x * self.w * torch.rand_like(x)
 
 
 def out() -> nn.Linear:
@@ -189,14 +218,37 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
         (6, 5),
         "add up .* got 'layer.scale', where",
     ),
-    "a table as long as the batch": (
+    "an output that is the same for all samples, and not added to others": (
         lambda: Custom(
-            lambda self, x: self.out(x + self.position(torch.arange(6))).mean(1),
-            position=nn.Embedding(6, 5),
+            lambda self, x: self.out(x + self.position(torch.arange(4)).mT.reshape(4, 5)[0]),
+            position=nn.Embedding(4, 5),
             out=out(),
         ),
-        (6, 6, 5),
-        "Embedding 'position', which does not have the samples",
+        (6, 5),
+        "Embedding 'position', which returns a tensor for all samples that one each cannot replace",
+    ),
+    "an output of which all samples use one copy": (
+        lambda: Custom(
+            lambda self, x: self.out(x + self.position(torch.zeros(1, 4, dtype=torch.long))[0, 1]),
+            position=nn.Embedding(4, 5),
+            out=out(),
+        ),
+        (6, 5),
+        "Embedding 'position', which returns a tensor for all samples that one each cannot replace",
+    ),
+    "one copy of an output, after the last layer": (
+        lambda: Custom(
+            lambda self, x: self.out(x) + self.scores(torch.zeros(1, 4, dtype=torch.long))[0, 1],
+            scores=nn.Embedding(4, 3),
+            out=out(),
+        ),
+        (6, 5),
+        "Embedding 'scores', which returns a tensor for all samples that one each cannot replace",
+    ),
+    "an output that mixes samples": (
+        lambda: Custom(lambda self, x: self.out(x + self.mean(x)), mean=BatchMean(), out=out()),
+        (6, 5),
+        "BatchMean 'mean', which has no dimension of its own for the samples",
     ),
     "a sequence as long as the batch": (
         lambda: Custom(
@@ -222,20 +274,24 @@ def test_refused(name: str) -> None:
         LayerGrams(build(), cross_entropy)(x, torch.randint(0, 3, (6,)))
 
 
-def test_rows_of_a_changed_batch_or_model_are_refused() -> None:
-    model: Any = nn.Sequential(nn.Linear(5, 4), Scale(4), nn.Linear(4, 3))
+@pytest.mark.parametrize("what", ["batch", "parameter", "mode"])
+@pytest.mark.parametrize("n_calls", [1, 2])
+def test_rows_of_a_changed_batch_or_model_are_refused(what: str, n_calls: int) -> None:
+    again = [Scale(4)] * n_calls
+    model: Any = nn.Sequential(nn.Linear(5, 4), *again, nn.Linear(4, 3))
     x, y = torch.randn(6, 5), torch.randint(0, 3, (6,))
-    source = LayerGrams(model, cross_entropy)
-    rows = source(x, y)
-    x.zero_()
-    message = "`rows` must be used before the batch or the parameters they are computed from change"
-    with pytest.raises(ValueError, match=message):
-        rows.combine(torch.ones(6))
-    rows = source(x, y)
-    with torch.no_grad():
-        model[1].w.add_(1.0)
-    with pytest.raises(ValueError, match="`rows` must be used before the batch or the parameters"):
-        rows.gram()
+    rows = LayerGrams(model, cross_entropy)(x, y)
+    rows.gram()
+    if what == "batch":
+        x.zero_()
+    elif what == "mode":
+        model.eval()
+    else:
+        model[1].w.detach().add_(1.0)
+    message = "`rows` must be used before the batch or the model they are computed from changes"
+    for use in (rows.gram, lambda: rows.combine(torch.ones(6)), lambda: rows.keep(torch.ones(1))):
+        with pytest.raises(ValueError, match=message):
+            use()
 
 
 def test_reentrant_checkpoints_are_refused_and_others_are_right() -> None:

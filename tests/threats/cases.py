@@ -1,7 +1,7 @@
 """All attacks and corruptions, with arguments that make sense for every dtype."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 @dataclass(frozen=True)
 class Case:
     text: str
+    lacks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         return self.text
@@ -29,22 +30,29 @@ class Case:
         return corruptions.parse(self.text)
 
 
+FIXED_SIZE = {"scales with the rows": "has values of a fixed size"}
+BITS = {"rounds half precision once": "flips the bits of the dtype itself"}
+
 ATTACKS = [
-    Case(text)
-    for text in (
+    *map(Case, (
         "bounded-distance", "bounded-distance(direction='sign')",
         "bounded-distance(direction='std')", "bounded-distance(bound='sum')",
         "bounded-distance(bound='sum', direction='sign')",
-        "bounded-distance(bound='sum', direction='std')", "collapse", "hijack",
-        "hijack(columns=3, size=100.0)", "hijack(columns=0.2, size=1e18, lie=1000.0)",
-        "hijack(columns=0.8, size=100.0, lie=5.0)", "ieee-bit-flips(bits=(3, 14, 15))",
-        "ieee-bit-flips(bits=(9, 13), fraction=0.3)", "inner-product", "inner-product(factor=0.1)",
-        "lazy-rows", "little-is-enough", "little-is-enough(z=1.5)", "mimic", "noisy-rows",
-        "noisy-rows(deviation=0.5)", "noisy-rows(deviation=200.0, replace=True)", "non-finite",
-        "non-finite(value='inf')", "non-finite(value='-inf')", "scaled-flip",
+        "bounded-distance(bound='sum', direction='std')", "collapse", "inner-product",
+        "inner-product(factor=0.1)", "inner-product(factor='optimized')", "lazy-rows",
+        "little-is-enough", "little-is-enough(z=1.5)", "little-is-enough(z='optimized')", "mimic",
+        "non-finite", "non-finite(value='inf')", "non-finite(value='-inf')", "scaled-flip",
         "scaled-flip(factor=5.0)", "scaled-flip(factor=1.0)", "scaled-flip(factor=0.0)", "shadow",
         "shadow(fraction=0.5)",
-    )
+    )),
+    *(Case(text, FIXED_SIZE) for text in (
+        "hijack", "hijack(columns=3, size=100.0)", "hijack(columns=0.2, size=1e18, lie=1000.0)",
+        "hijack(columns=0.8, size=100.0, lie=5.0)", "noisy-rows", "noisy-rows(deviation=0.5)",
+        "noisy-rows(deviation=200.0, replace=True)",
+    )),
+    *(Case(text, BITS) for text in (
+        "ieee-bit-flips(bits=(3, 14, 15))", "ieee-bit-flips(bits=(9, 13), fraction=0.3)",
+    )),
 ]  # fmt: skip
 
 CORRUPTIONS = [
@@ -67,6 +75,12 @@ def some_bad(n: int, n_bad: int, seed: int = 0) -> Tensor:
     """A mask with `n_bad` bad ones at random places."""
     order = torch.randperm(n, generator=stream(seed, "some bad"))
     return torch.zeros(n, dtype=torch.bool).index_fill_(0, order[:n_bad], True)
+
+
+def bits(rows: Tensor) -> list[int]:
+    """The bytes of the rows: they tell -0.0 from 0.0, and one NaN from another."""
+    found: list[int] = rows.contiguous().view(torch.uint8).flatten().tolist()
+    return found
 
 
 def batch(

@@ -65,6 +65,7 @@ def trained(
         by_sample=by_sample,
         sorted_by_class=sorted_by_class,
         trusted=rule == TRUSTED,
+        rule=None if rule.startswith("bgmd") else rules.parse(rule),
     )
 
 
@@ -202,6 +203,17 @@ def test_little_is_enough_drifts_to_one_side() -> None:
         assert size > 1.0
     assert drift("mean", "little-is-enough(z=1.5)")[1] > 2.0
     assert drift(FILTER, "little-is-enough(z=1.5)")[1] < 0.5  # farther out, the filter sees it
+
+
+def test_optimized_attacks_move_the_direction_farther_than_fixed_ones() -> None:
+    """Fixed factors are too small for the mean, and too large for a filter."""
+    for rule in (FILTER, MIXING, "radius-filter"):
+        for attack, fixed in (("little-is-enough", ""), ("inner-product", "(factor=0.5)")):
+            name = "z" if attack == "little-is-enough" else "factor"
+            searched = trained(rule, f"{attack}({name}='optimized')")
+            assert searched.accuracy < trained(rule, attack + fixed).accuracy
+    assert trained("mean", "little-is-enough(z='optimized')").accuracy < 40
+    assert trained("radius-filter", "inner-product(factor='optimized')").accuracy < 5
 
 
 def test_mimic_makes_one_of_many_different_rows_count_for_eight() -> None:

@@ -152,3 +152,9 @@ def test_unknown_names_are_told_the_nearest() -> None:
         match=r"^`hijack` must be given columns, size, lie, got 'share'\.$",
     ):
         attacks.parse("hijack(share=0.5)")
+
+
+def test_one_optimized_z_cannot_be_told_before_the_step() -> None:
+    needed = "be a number or None, which do not depend on the rows"
+    with pytest.raises(ValueError, match=rf"^`z` must {needed}, got optimized\.$"):
+        LittleIsEnough(z="optimized").deviations(20, 8)

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import FrozenInstanceError, fields
-from itertools import product
 from typing import Any
 
 import pytest
@@ -11,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from holdfast import Layout
-from holdfast.geometry import DenseRows
 from holdfast.registry import Registry
 from holdfast.seeds import stream
-from holdfast.threats import Attack, Corruption, State, attacks, corruptions
-from tests.samples import HOSTILE, gaussian
+from holdfast.testing import check_attack
+from holdfast.threats import Attack, Corruption, Rule, attacks, corruptions
 from tests.threats.cases import (
     ATTACKS,
     CORRUPTIONS,
@@ -28,13 +25,9 @@ from tests.threats.cases import (
     some_bad,
 )
 
-N, D = 9, 12
+OPTIMIZED = ["inner-product(factor='optimized')", "little-is-enough(z='optimized')"]
 every_attack = pytest.mark.parametrize("case", ATTACKS, ids=str)
 every_corruption = pytest.mark.parametrize("case", CORRUPTIONS, ids=str)
-
-
-def call(case: Case, rows: Tensor, mask: Tensor, seed: int = 0, state: State = None) -> Tensor:
-    return case.attack(rows, mask, generator=stream(seed, "attack"), state=state)
 
 
 def same(a: Tensor, b: Tensor) -> bool:
@@ -67,188 +60,32 @@ def test_every_threat_states_its_aim_and_an_example() -> None:
 
 
 @every_attack
-@given(st.integers(2, 12), st.integers(1, 30), st.data())
-@settings(max_examples=15)
-def test_touches_only_bad_rows_and_keeps_its_input(
-    case: Case, n: int, d: int, data: st.DataObject
-) -> None:
-    dtype = data.draw(st.sampled_from(DTYPES))
-    mask = some_bad(n, data.draw(st.integers(0, n - 1)), seed=d)
-    rows = gaussian(n, d, seed=n, dtype=dtype)
-    before, mask_before = rows.clone(), mask.clone()
-    sent = call(case, rows, mask)
-    assert same(rows, before)
-    assert torch.equal(mask, mask_before)
-    assert sent.dtype == dtype
-    assert sent.shape == rows.shape
-    assert sent.device == rows.device
-    assert same(sent[~mask], rows[~mask])
-    assert sent.data_ptr() != rows.data_ptr()
+def test_attacks_keep_their_promises(case: Case) -> None:
+    check_attack(case.attack, lacks=case.lacks)
 
 
-def changes_every_bad_row(case: Case) -> None:
-    rows, mask = gaussian(N, D), some_bad(N, 3)
-    sent = call(case, rows, mask)
-    assert bool((sent[mask] != rows[mask]).any(1).all())
+@pytest.mark.parametrize(
+    "rule", ["mean", "covariance-filter", "coordinate-median", lambda rows: rows.median(0).values]
+)
+@pytest.mark.parametrize("text", OPTIMIZED)
+def test_optimized_attacks_keep_them_against_any_rule(text: str, rule: Rule | str) -> None:
+    check_attack(attacks.parse(text), rule=rule)
 
 
-def is_reproducible_and_draws_only_from_its_generator(case: Case) -> None:
-    for dtype in DTYPES:
-        rows, mask = gaussian(N, D, dtype=dtype), some_bad(N, 3)
-        world = torch.get_rng_state()
-        first = call(case, rows, mask)
-        assert same(first, call(case, rows, mask)), dtype
-        assert torch.equal(world, torch.get_rng_state()), dtype
-        assert same(first, call(case, rows, mask, seed=1)) != case.attack.needs_generator, dtype
+def test_only_these_attacks_need_more_than_rows() -> None:
+    needs = {case.text: sorted(case.attack.needs) for case in ATTACKS if case.attack.needs}
+    assert needs == {
+        **{text: ["rule"] for text in OPTIMIZED},
+        "noisy-rows": ["generator"],
+        "noisy-rows(deviation=0.5)": ["generator"],
+        "noisy-rows(deviation=200.0, replace=True)": ["generator"],
+        "ieee-bit-flips(bits=(9, 13), fraction=0.3)": ["generator"],
+    }
+    assert [case.text for case in ATTACKS if case.attack.takes_state] == ["lazy-rows", "mimic"]
 
 
-def state_is_explicit(case: Case) -> None:
-    """The same state gives the same rows, whatever the object did in between."""
-    attack, mask = case.attack, some_bad(N, 3)
-    state: State = None
-    for seed in range(3):
-        state = attack.learn(gaussian(N, D, seed=seed), mask, state)
-    assert (state is not None) == (attack.name in ("lazy-rows", "mimic"))
-    kept = None if state is None else state.clone()
-    rows = gaussian(N, D, seed=3)
-    first = attack(rows, mask, generator=stream(0, "attack"), state=state)
-    attack(gaussian(N, D, seed=4), mask, generator=stream(1, "attack"), state=state)
-    attack.learn(gaussian(N, D, seed=5), mask, state)
-    assert same(first, call(case, rows, mask, state=state))
-    assert state is None or (kept is not None and torch.equal(state, kept))
-
-
-def lists_and_dense_rows_come_back_in_kind(case: Case) -> None:
-    model = torch.nn.Linear(3, 3)
-    layout, mask = Layout(model), some_bad(N, 3)
-    matrix = gaussian(N, 12)
-    tensors = [matrix[:, :9].reshape(N, 3, 3), matrix[:, 9:]]
-    wanted = call(case, matrix, mask)
-    attack = case.attack
-
-    def sent(rows: DenseRows) -> DenseRows:
-        return attack(rows, mask, generator=stream(0, "attack"))
-
-    listed = attack(tensors, mask, generator=stream(0, "attack"))
-    assert [part.shape for part in listed] == [part.shape for part in tensors]
-    assert same(torch.cat([part.flatten(1) for part in listed], dim=1), wanted)
-    for rows in (layout.rows(matrix), layout.rows(tensors), DenseRows(tensors), DenseRows(matrix)):
-        assert same(sent(rows).matrix(), wanted)
-        assert sent(rows).layout is rows.layout
-        assert sent(rows).sections == rows.sections
-        assert same(rows.matrix(), matrix)
-
-
-def strided_and_kept_rows(case: Case) -> None:
-    rows, mask = gaussian(D, N).T, some_bad(N, 3)
-    assert same(call(case, rows, mask), call(case, rows.contiguous(), mask))
-    kept = DenseRows(gaussian(2 * N, D)).keep(torch.arange(0, 2 * N, 2))
-    assert same(
-        case.attack(kept, mask, generator=stream(0, "attack")).matrix(),
-        call(case, gaussian(2 * N, D)[::2], mask),
-    )
-
-
-def rows_that_need_a_gradient_are_detached(case: Case) -> None:
-    rows = gaussian(N, D).requires_grad_()
-    assert not call(case, rows, some_bad(N, 3)).requires_grad
-
-
-def without_bad_rows_nothing_changes(case: Case) -> None:
-    rows = gaussian(N, D)
-    assert same(call(case, rows, some_bad(N, 0)), rows)
-
-
-def without_honest_rows(case: Case) -> None:
-    mask = some_bad(N, N)
-    if case.attack.looks_at_honest:
-        needed = r"^`mask` must leave at least one honest row \(needed by \w+\(.*\)\), got none\.$"
-        with pytest.raises(ValueError, match=needed):
-            call(case, gaussian(N, D), mask)
-    else:
-        assert call(case, gaussian(N, D), mask).shape == (N, D)
-
-
-def hostile_magnitudes_do_not_crash(case: Case) -> None:
-    mask = some_bad(N, 3)
-    for (kind, make), dtype in product(HOSTILE.items(), DTYPES):
-        rows = make(gaussian(N, D, dtype=dtype))
-        sent, state = call(case, rows, mask), case.attack.learn(rows, mask)
-        call(case, rows, mask, state=state)
-        if bool(torch.isfinite(rows).all()) and case.attack.saturates:
-            assert bool(torch.isfinite(sent).all()), (kind, dtype)
-            assert state is None or bool(torch.isfinite(state).all()), (kind, dtype)
-
-
-def half_precision_is_rounded_once(case: Case) -> None:
-    """Bad rows are those of float32, rounded once. (Flipped bits are those of the dtype itself.)"""
-    if case.attack.name == "ieee-bit-flips":
-        return
-    for dtype in (torch.bfloat16, torch.float16):
-        rows, mask = gaussian(N, D, dtype=dtype), some_bad(N, 3)
-        largest = torch.finfo(dtype).max
-        wide = call(case, rows.float(), mask)
-        wide = wide.where(~wide.isfinite(), wide.clamp(-largest, largest))
-        assert same(call(case, rows, mask), wide.to(dtype)), dtype
-
-
-HAS_A_SIZE = {"noisy-rows", "non-finite", "ieee-bit-flips", "hijack"}
-"""Attacks with values that do not scale with the rows."""
-
-
-def scales_with_the_rows(case: Case) -> None:
-    """Scales exactly with the rows, far beyond where squares of float32 overflow or vanish."""
-    if case.attack.name in HAS_A_SIZE:
-        return
-    rows, mask = gaussian(N, D), some_bad(N, 3)
-    for unit in (2.0**-100, 2.0**100):
-        assert same(call(case, unit * rows, mask), unit * call(case, rows, mask)), unit
-
-
-BAD_MASKS: list[tuple[Any, str]] = [
-    (torch.zeros(N - 1, dtype=torch.bool), r"torch\.bool \[8\]"),
-    (torch.zeros(N, dtype=torch.int64), r"torch\.int64 \[9\]"),
-    (torch.zeros(N, 1, dtype=torch.bool), r"torch\.bool \[9, 1\]"),
-    ([False] * N, "list"),
-    (None, "NoneType"),
-]
-
-
-def wrong_masks_are_refused(case: Case) -> None:
-    for mask, got in BAD_MASKS:
-        message = rf"^`mask` must be a bool tensor \[9\], one entry per row, got {got}\.$"
-        with pytest.raises(ValueError, match=message):
-            call(case, gaussian(N, D), mask)
-        with pytest.raises(ValueError, match=message):
-            case.attack.learn(gaussian(N, D), mask)
-
-
-def a_generator_is_needed_or_not(case: Case) -> None:
-    rows, mask = gaussian(N, D), some_bad(N, 3)
-    if case.attack.needs_generator:
-        with pytest.raises(
-            ValueError, match=r"^`generator` must be a torch\.Generator, got NoneType\.$"
-        ):
-            case.attack(rows, mask)
-    else:
-        assert same(case.attack(rows, mask), call(case, rows, mask))
-
-
-def a_state_is_taken_or_refused(case: Case) -> None:
-    rows, mask = gaussian(N, D), some_bad(N, 3)
-    if not case.attack.takes_state:
-        with pytest.raises(ValueError, match=r"^`state` must be None for \w+\(.*\), got Tensor\.$"):
-            call(case, rows, mask, state=torch.zeros(D))
-    else:
-        with pytest.raises(ValueError, match=r"^`state` must have shape \(.*\), got \(5,\)\.$"):
-            call(case, rows, mask, state=torch.zeros(5))
-        with pytest.raises(
-            ValueError, match=r"^`state` must be a floating tensor, got torch\.int64\.$"
-        ):
-            call(case, rows, mask, state=torch.zeros(5, dtype=torch.int64))
-
-
-def objects_are_their_configuration(case: Case) -> None:
+@pytest.mark.parametrize("case", [*ATTACKS, *CORRUPTIONS], ids=str)
+def test_objects_are_their_configuration(case: Case) -> None:
     registry: Registry[Any] = attacks if case in ATTACKS else corruptions
     threat = registry.parse(case.text)
     assert registry.from_json(json.loads(json.dumps(registry.to_json(threat)))) == threat
@@ -341,35 +178,11 @@ def wrong_batches_are_refused(case: Case) -> None:
             case.corruption(images, labels, mask, generator=stream(0, "corruption"))
 
 
-ATTACK_CHECKS = [
-    changes_every_bad_row,
-    is_reproducible_and_draws_only_from_its_generator,
-    state_is_explicit,
-    lists_and_dense_rows_come_back_in_kind,
-    strided_and_kept_rows,
-    rows_that_need_a_gradient_are_detached,
-    without_bad_rows_nothing_changes,
-    without_honest_rows,
-    hostile_magnitudes_do_not_crash,
-    wrong_masks_are_refused,
-    a_generator_is_needed_or_not,
-    a_state_is_taken_or_refused,
-    half_precision_is_rounded_once,
-    scales_with_the_rows,
-    objects_are_their_configuration,
-]
 CORRUPTION_CHECKS = [
     changes_what_it_is_for,
     corruptions_draw_from_the_generator_they_need,
     wrong_batches_are_refused,
-    objects_are_their_configuration,
 ]
-
-
-@every_attack
-def test_contract_of_attacks(case: Case) -> None:
-    for check in ATTACK_CHECKS:
-        check(case)
 
 
 @every_corruption

@@ -1,7 +1,7 @@
 """All threats against their definitions, computed in another way."""
 
 from itertools import product
-from typing import Literal
+from typing import Literal, Unpack
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ from holdfast.threats import (
     Hijack,
     IeeeBitFlips,
     InnerProduct,
+    Knowledge,
     LazyRows,
     LittleIsEnough,
     Mimic,
@@ -45,9 +46,12 @@ BOUNDS: list[Bound] = ["max", "sum"]
 DIRECTIONS: list[Direction] = ["unit", "sign", "std"]
 
 
-def sent(attack: Attack, rows: Tensor = ROWS, state: State = None) -> Tensor:
+def sent(
+    attack: Attack, rows: Tensor = ROWS, state: State = None, **known: Unpack[Knowledge]
+) -> Tensor:
     """[n_bad, d] what the bad rows send, in float64."""
-    return attack(rows, MASK, generator=stream(0, "attack"), state=state)[MASK].double()
+    known = {"generator": stream(0, "attack"), **known}
+    return attack(rows, MASK, state=state, **known)[MASK].double()
 
 
 def assert_close(got: Tensor, wanted: Tensor, tolerance: float = 1e-5, of: str = "") -> None:
@@ -236,7 +240,7 @@ def test_shadow(fraction: float) -> None:
         assert_close(sent(attack, rows), wanted, 1e-9, of=f"seed {seed}")
         memory = gaussian(1, D, seed + 1, torch.float64)[0]
         wanted = oracle.shadow(rows[~MASK] + memory, N_BAD, fraction) - memory
-        assert_close(sent(attack, rows, memory), wanted, 1e-9, of=f"seed {seed} with memory")
+        assert_close(sent(attack, rows, memory=memory), wanted, 1e-9, of=f"seed {seed} with memory")
 
 
 @pytest.mark.parametrize(

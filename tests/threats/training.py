@@ -14,7 +14,7 @@ from torch.nn.functional import avg_pool2d, cross_entropy
 
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
-from holdfast.threats import Adversaries, Attack, Corruption, State, rows_to_samples
+from holdfast.threats import Adversaries, Attack, Corruption, Rule, State, rows_to_samples
 
 N_ROWS, BATCH, LR = 20, 32, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
@@ -80,13 +80,15 @@ def train(
     by_sample: bool = False,
     sorted_by_class: bool = False,
     trusted: bool = False,
+    rule: Rule | None = None,
     n_steps: int = 60,
     seed: int = 0,
 ) -> Result:
     """Train by plain SGD.
 
     Corruptions hit whole rows or, `by_sample`, as many samples of all rows. With `sorted_by_class`,
-    row i has only two classes. With `trusted`, the step gets the gradient of 128 clean images.
+    row i has only two classes. With `trusted`, the step gets the gradient of 128 clean images. The
+    attackers know the `rule`.
     """
     pixels, labels = images("train")
     draws, threats = stream(seed, "batches"), stream(seed, "threats")
@@ -120,7 +122,7 @@ def train(
                 parameters, x.view(N_ROWS, BATCH, 1, 14, 14), y.view(N_ROWS, BATCH)
             )
         if isinstance(threat, Attack):
-            rows = threat(clean, mask, generator=threats, state=state)
+            rows = threat(clean, mask, generator=threats, state=state, rule=rule, step=t)
             state = threat.learn(clean, mask, state)
         clue = torch.randint(0, len(labels), (128,), generator=draws)
         known = {"reference": grad(loss)(parameters, pixels[clue], labels[clue])} if trusted else {}

@@ -16,8 +16,10 @@ from holdfast.aggregators._mean import Mean
 from holdfast.aggregators._mean_around_median import MeanAroundMedian
 from holdfast.aggregators._medoid import Medoid
 from holdfast.aggregators._minimum_diameter import MinimumDiameter
+from holdfast.aggregators._minimum_variance import MinimumVariance
 from holdfast.aggregators._multi_krum import MultiKrum
 from holdfast.aggregators._nearest_neighbor_mixing import NearestNeighborMixing
+from holdfast.aggregators._neighbor_mean import NeighborMean
 from holdfast.aggregators._norm_clipping import NormClipping
 from holdfast.aggregators._norm_filter import NormFilter
 from holdfast.aggregators._norm_trim import NormTrim
@@ -52,9 +54,11 @@ __all__ = [
     "MeanAroundMedian",
     "Medoid",
     "MinimumDiameter",
+    "MinimumVariance",
     "MixingWrapper",
     "MultiKrum",
     "NearestNeighborMixing",
+    "NeighborMean",
     "NormClipping",
     "NormFilter",
     "NormTrim",

@@ -1,6 +1,7 @@
 """The base of all rules: a checked call from rows to one vector."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Unpack, overload
 
@@ -119,8 +120,23 @@ class Aggregator(ABC):
     def __call__(self, rows: Any, **arguments: Unpack[CallArguments]) -> Any:
         """Return the vector [d], as a NumPy array for NumPy arrays; see :meth:`aggregate`."""
         vector = self.aggregate(rows, **arguments).vector
-        first = rows[0] if isinstance(rows, (list, tuple)) and rows else rows
-        return vector.numpy() if is_array(first) else vector
+        if isinstance(rows, Rows):
+            return vector
+        tensors = list(rows) if isinstance(rows, (list, tuple)) else [rows]
+        if is_array(tensors[0]):
+            return vector.numpy()
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            return self._differentiable(vector, tensors, arguments.get("row_weights"))
+        return vector
+
+    def _differentiable(
+        self, vector: Tensor, tensors: Sequence[Tensor], row_weights: Tensor | None
+    ) -> Tensor:
+        """The result of a call as a function of the `tensors` [n, ...], if the rule has a gradient.
+
+        Other rules return the vector without a graph.
+        """
+        return vector
 
     @torch.no_grad()
     def aggregate(

@@ -44,6 +44,7 @@ class BadRowLimit:
 
     @property
     def n_needed(self) -> int:
+        """The number of rows from which on the rule is defined."""
         return self._smallest_n(self.rows_per_bad, self.rows_besides)
 
     def _smallest_n(self, per_bad: int, besides: int) -> int:
@@ -69,4 +70,5 @@ class BadRowLimit:
         return max(0, self.count_bad(n + n_lost) - n_lost)
 
     def _n_resisted(self, n: int) -> int:
+        """The number of bad rows among n that the rule resists."""
         return self.count_bad(n)

@@ -19,7 +19,8 @@ from holdfast.geometry import Rows, by_column
 class Bulyan(BadRowLimit, Aggregator):
     r"""Krum's choice of rows, then a mean around the median of each coordinate.
 
-    Krum chooses :math:`\theta = n - 2f` rows one after another, each among the rows that are left.
+    Krum chooses :math:`\theta = n - 2f` rows one after another, each among the rows that are left;
+    in the last rounds a single neighbor counts, and ties are broken as in :class:`Krum`.
     Each coordinate is then the mean of the :math:`\theta - 2f` values nearest to the median of the
     chosen rows. f is `n_bad` (or given by `bad_fraction`, below 0.25). Resists f rows among
     :math:`n \ge 4f + 3`, and bounds their influence on every single coordinate. It belongs to

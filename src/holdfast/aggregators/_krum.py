@@ -7,6 +7,7 @@ from holdfast.aggregators._aggregator import one_hot, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._call import CallContext
 from holdfast.aggregators._families import GramAggregator
+from holdfast.checks import check_flag
 from holdfast.geometry import Gram, Solution, least
 
 
@@ -17,8 +18,13 @@ class Krum(BadRowLimit, GramAggregator):
     r"""The row closest to its neighbors.
 
     Returns the :math:`g_i` with the least sum of its :math:`n - f - 2` smallest squared distances
-    to other rows, where f is `n_bad` (or given by `bad_fraction`). Resists f rows among
-    :math:`n > 2f + 2`. Reads the data once, and one row again.
+    to other rows, where f is `n_bad` (or given by `bad_fraction`). Of rows with equal scores it
+    takes the one with the least sum of squared distances to all rows, then the first. Resists f
+    rows among :math:`n > 2f + 2`. Reads the data once, and one row again.
+
+    With `relaxed` it accepts any :math:`n \ge f + 3`, where the score is still defined but the
+    theorem does not hold: it then resists only :math:`n - f - 2` rows, which are too few to be each
+    other's nearest neighbors.
 
     Reference: Blanchard et al., *Machine Learning with Adversaries: Byzantine Tolerant Gradient
     Descent* (NeurIPS 2017), Section 4.
@@ -28,8 +34,22 @@ class Krum(BadRowLimit, GramAggregator):
         tensor([1.1000])
     """
 
+    relaxed: bool = False
+
     name = "krum"
     rows_besides = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("relaxed", self.relaxed)
+
+    @property
+    def n_needed(self) -> int:
+        return self._smallest_n(1 if self.relaxed else 2, 3)
+
+    def _n_resisted(self, n: int) -> int:
+        n_bad = self.count_bad(n)
+        return min(n_bad, n - n_bad - 2)
 
     def _solve(self, gram: Gram, context: CallContext) -> Solution:
         n_bad = self.n_bad_left(gram.n, gram.n_lost)

@@ -1,9 +1,11 @@
 from dataclasses import dataclass
 from typing import final
 
-from holdfast.aggregators._aggregator import equal_weights, rules
+import torch
+
+from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
-from holdfast.aggregators._call import CallContext
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.aggregators._krum import krum_scores
 from holdfast.checks import check_count, failure
@@ -17,8 +19,9 @@ class MultiKrum(BadRowLimit, GramAggregator):
     r"""The mean of the `n_selected` rows with the best Krum scores.
 
     The default is the number that the theory covers, :math:`n - f - 2`, where f is `n_bad` (or
-    given by `bad_fraction`). Resists f rows among :math:`n > 2f + 2`. Reads the data once, and the
-    selected rows again.
+    given by `bad_fraction`). Scores count rows; `row_weights` enter the mean of the selected rows,
+    as numbers of examples do in federated averaging. Resists f rows among :math:`n > 2f + 2`. Reads
+    the data once, and the selected rows again.
 
     Reference: Blanchard et al., *Machine Learning with Adversaries: Byzantine Tolerant Gradient
     Descent* (NeurIPS 2017), Section 4.1.
@@ -32,6 +35,7 @@ class MultiKrum(BadRowLimit, GramAggregator):
 
     name = "multi-krum"
     rows_besides = 3
+    takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,4 +54,6 @@ class MultiKrum(BadRowLimit, GramAggregator):
             needed = f"have at least {n_selected} finite rows (needed by {self})"
             raise failure("rows", needed, gram.n)
         best = krum_scores(gram.squared_distances, n_bad).argsort(stable=True)[:n_selected]
-        return Solution(equal_weights(best, gram.n))
+        weights = torch.zeros(gram.n, dtype=torch.float64)
+        weights[best] = context.weights_of(gram.n)[best]
+        return Solution(weights / weights.sum())

@@ -20,6 +20,7 @@ from holdfast.geometry._gram import (
 )
 from holdfast.geometry._gram_rows import GramRows
 from holdfast.geometry._holders import ALONE, Holders
+from holdfast.geometry._implicit_gradient import attach_gradient
 from holdfast.geometry._kernels import full_precision, products_between, working_dtype
 from holdfast.geometry._measure import measure
 from holdfast.geometry._mixed_rows import MixedColumnRows, MixedRows, Mixture, mixed_rows
@@ -53,6 +54,7 @@ __all__ = [
     "SketchedRows",
     "Solution",
     "Tiling",
+    "attach_gradient",
     "by_column",
     "columns_per_sampled",
     "distances_from",

@@ -33,6 +33,7 @@ class DenseRows(ColumnRows):
         layout: which columns belong to which parameter; without one, each tensor counts as a
             parameter.
         holders: who holds the columns, if these are not all of them.
+        n_columns: the number of columns of all holders; counted by them if it is not given.
         kept: positions of the rows to use; all by default. The others are never read.
 
     Example:
@@ -49,6 +50,7 @@ class DenseRows(ColumnRows):
         *,
         layout: RowLayout | None = None,
         holders: Holders = ALONE,
+        n_columns: int | None = None,
         kept: Tensor | None = None,
     ) -> None:
         self._tensors = check_rows(tensors)
@@ -62,12 +64,20 @@ class DenseRows(ColumnRows):
         self.dtype, self.device = first.dtype, first.device
         self.layout = layout
         self.holders = holders
+        self._n_columns = self.d if holders is ALONE else n_columns
         if layout is not None and (
             sum(layout.sizes) != self.d
             or not {0, *accumulate(layout.sizes)} >= set(self._parts.edges)
         ):
             sizes = [tensor[0].numel() for tensor in self._tensors]
             raise failure("rows", f"have the columns of their layout, {layout.sizes}", sizes)
+
+    @property
+    def n_columns(self) -> int:
+        if self._n_columns is None:
+            count = torch.tensor(float(self.d), dtype=torch.float64)
+            self._n_columns = int(self.holders.sum(count))
+        return self._n_columns
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -248,7 +258,13 @@ class DenseRows(ColumnRows):
     def keep(self, indices: Tensor) -> "DenseRows":
         indices = indices.to(self.device)
         kept = indices if self._kept is None else self._kept[indices]
-        return DenseRows(self._tensors, layout=self.layout, holders=self.holders, kept=kept)
+        return DenseRows(
+            self._tensors,
+            layout=self.layout,
+            holders=self.holders,
+            n_columns=self._n_columns,
+            kept=kept,
+        )
 
     def chunks(self, width: int) -> Iterator[tuple[int, Tensor]]:
         for at, piece in self._parts.pieces(width * self.n):

@@ -43,7 +43,13 @@ class Gram:
         n_lost: the number of rows that are not finite, and so are known to be bad.
         unit: the length that is 1 here.
         exact: whether the rows took the careful pass, so that sums of them should take it as well.
-        precision: relative accuracy of an objective from these products; 0 for float64 rounding.
+        precision: bound on the error of a measured inner product, relative to the two norms.
+        rounding: bound on the rounding of a sum of rows, relative to the sum of their norms.
+        underflow: bound on what is lost, besides, of entries below the dtype's normal range.
+        same: [n] labels; rows with equal labels are known to be equal. None if none are.
+        mixture: [m, k] coefficients of the points in those that were measured; None if these are
+            the points themselves.
+        sizes: [k] norms of the measured points about the base point; None without `mixture`.
         uncentered: [m, m] inner products about the origin, if the base point is another one and too
             far from the origin to derive them.
     """
@@ -54,6 +60,11 @@ class Gram:
     unit: float = 1.0
     exact: bool = False
     precision: float = 0.0
+    rounding: float = 0.0
+    underflow: float = 0.0
+    same: Tensor | None = None
+    mixture: Tensor | None = None
+    sizes: Tensor | None = None
     uncentered: Tensor | None = None
 
     @property
@@ -77,14 +88,22 @@ class Gram:
         return self.about_origin.diagonal()[: self.n].clamp(min=0).sqrt()
 
     @property
+    def measured_sizes(self) -> Tensor:
+        """[k] norms of the measured points about the base point."""
+        if self.sizes is not None:
+            return self.sizes
+        return self.products.diagonal().clamp(min=0).sqrt()
+
+    @property
     def about_origin(self) -> Tensor:
         """[m, m] inner products about the origin."""
         return self.about(-1) if self.uncentered is None else self.uncentered
 
     def about(self, point: int) -> Tensor:
         """[m, m] inner products about one of the points."""
-        to_point = self.products[:, point]
-        return self.products - to_point[:, None] - to_point[None, :] + to_point[point]
+        # Differences of rows first: for a row equal to the point they vanish to the last bit.
+        about_point = self.products - self.products[point]
+        return about_point - about_point[:, point, None]
 
     def with_far_rows_clipped(self, center: int, radius: float) -> tuple[Tensor, Tensor]:
         """[n, n] inner products about row `center`, with farther rows moved in to `radius`.
@@ -106,7 +125,20 @@ class Gram:
         change[len(matrix) :, self.n :] = torch.eye(n_others, dtype=torch.float64)
         uncentered = None if self.uncentered is None else change @ self.uncentered @ change.T
         products, kept = change @ self.products @ change.T, torch.arange(len(matrix))
-        return replace(self, products=products, uncentered=uncentered, kept=kept)
+        # Equal combinations of rows are equal, also where the rows are equal by their labels.
+        by_label = matrix
+        if self.same is not None:
+            by_label = torch.zeros_like(matrix).index_add_(1, self.same, matrix)
+        _, same = torch.unique(by_label, dim=0, return_inverse=True)
+        return replace(
+            self,
+            products=products,
+            uncentered=uncentered,
+            kept=kept,
+            same=same,
+            mixture=change if self.mixture is None else change @ self.mixture,
+            sizes=self.measured_sizes,
+        )
 
 
 class Lengths(Protocol):

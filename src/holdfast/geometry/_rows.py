@@ -52,6 +52,11 @@ class Rows(ABC):
     holders: Holders = ALONE
     """Who holds the columns."""
 
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of all holders; d is the number of those that are here."""
+        return self.d
+
     @abstractmethod
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         """Inner products among the finite rows, the `references` (vectors [d]) and the origin.

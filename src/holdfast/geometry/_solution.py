@@ -28,8 +28,9 @@ class Solution:
         weights: [n] coefficients of the rows, float64 on the CPU.
         outcome: why the solver stopped.
         steps: number of iterations.
-        gap: certified distance from the optimal objective, relative to the solver's stated scale; 0
-            if exact, None if the solver has no objective.
+        gap: upper bound on the distance of the objective from its optimum, relative to the solver's
+            stated scale, at the vector that `Rows.combine` returns for the weights; 0 if exact,
+            None if the solver has no objective. Always finite.
         reference_weight: coefficient of the reference vector, for rules that start from one.
         rejected: bool [n] rows that the rule left out; None for those of weight zero.
     """

@@ -1,56 +1,62 @@
 """The update of the parameters that an optimizer has made and that is not yet applied."""
 
-from typing import Any, final
+from typing import final
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from holdfast.checks import check_count, failure
+from holdfast.checks import failure
+from holdfast.errors import NonFiniteMemoryError
 from holdfast.layout import Layout
-from holdfast.robust_step import Delivered, check_carried, deliver
-from holdfast.selectors import Selector
-
-KEYS = {"update", "n_delivered"}
+from holdfast.robust_step import Delivered, Step, check_carried, deliver
 
 
 @final
 class PendingUpdate:
-    """A vector over the parameters, from which blocks are delivered."""
+    """A vector over the parameters, from which blocks are delivered.
 
-    def __init__(self, update: Tensor | None = None, n_delivered: int = 0) -> None:
+    Args:
+        update: [d] what is pending; None stands for zero.
+    """
+
+    def __init__(self, update: Tensor | None = None) -> None:
         self._update = update
-        self._n_delivered = n_delivered
+
+    def check_fits(self, layout: Layout) -> None:
+        """Check that what is pending belongs to parameters of this layout."""
+        if self._update is not None and len(self._update) != layout.d:
+            requirement = f"have the {len(self._update)} columns of the pending update"
+            raise failure("rows", requirement, layout.d)
 
     @torch.no_grad()
-    def deliver(
-        self, layout: Layout, before: Tensor, selector: Selector, generator: Generator
-    ) -> Delivered:
+    def deliver(self, layout: Layout, before: Tensor, step: Step) -> Delivered:
         """Add the parameters' change since `before` [d], and apply only a block of the sum.
 
-        `before` is overwritten. The parameters become their old values plus the block.
+        `before` is overwritten. The parameters become their old values plus the block that the
+        selector of `step` chooses. An update that is not finite is undone and raises an error.
         """
         total = layout.values().sub_(before)
         if self._update is not None:
             total += self._update.to(total.device)
+        if not bool(torch.isfinite(torch.linalg.vector_norm(total, torch.inf))):
+            layout.write_values(before)
+            raise NonFiniteMemoryError("`update` must be finite, got NaN or infinity.")
         delivered = deliver(
-            total, selector, layout.sizes, step=self._n_delivered, generator=generator
+            total, step.selector, layout.sizes, step=step.n_steps, generator=step.generator
         )
-        layout.write_values(before.add_(delivered.now))
-        self._update = delivered.later
-        self._n_delivered += 1
+        is_whole = delivered.block.is_whole
+        # The optimizer has written its own update already, and without a rounded difference.
+        if self._update is not None or not is_whole:
+            layout.write_values(before.add_(delivered.now))
+        self._update = None if is_whole else delivered.later
         return delivered
 
-    def state_dict(self) -> dict[str, Any]:
-        """What is pending, and the number of blocks delivered."""
-        update = None if self._update is None else self._update.clone()
-        return {"update": update, "n_delivered": self._n_delivered}
+    def state(self) -> Tensor | None:
+        """[d] a copy of what is pending."""
+        return None if self._update is None else self._update.clone()
 
     @classmethod
     def from_state(cls, state: object) -> "PendingUpdate":
-        """The pending update of a `state_dict`."""
-        if not isinstance(state, dict) or set(state) != KEYS:
-            got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
-            raise failure("pending", f"be a mapping with the keys {', '.join(sorted(KEYS))}", got)
-        check_count("pending['n_delivered']", state["n_delivered"])
-        update = check_carried("pending['update']", state["update"], 1, "RobustOptimizer")
-        return cls(None if update is None else update.detach().clone(), state["n_delivered"])
+        """The pending update with this state."""
+        update = check_carried("state_dict['holdfast']['pending']", state, 1, "RobustOptimizer")
+        return cls(None if update is None else update.detach().clone())

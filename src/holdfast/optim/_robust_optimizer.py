@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.aggregators import Aggregator, StepArguments
-from holdfast.checks import check_instance, failure
+from holdfast.checks import check_instance, failure, kind_of
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows, length
 from holdfast.layout import Layout
@@ -139,6 +139,7 @@ class RobustOptimizer(Optimizer):
             requirement = "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)"
             raise failure("rows", requirement, type(rows).__name__)
         self._check_holds(layout)
+        self._pending.check_fits(layout)
         self.result = None
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         try:
@@ -170,7 +171,8 @@ class RobustOptimizer(Optimizer):
             **arguments: as in :meth:`backward`.
         """
         if rows is not None:
-            self.backward(rows, **arguments)
+            # No scaler here: nobody would unscale the gradient before the optimizer's step.
+            self.backward(rows, scaler=None, **arguments)
         if self._layout is None:
             requirement = "be given to `step`, or to `backward` before it"
             raise failure("rows", f"{requirement}: a plain gradient is not robust", None)
@@ -178,10 +180,10 @@ class RobustOptimizer(Optimizer):
         if not self._delivers:
             self.optimizer.step()
             return
-        step = self.robust_step
         before = layout.values()
         self.optimizer.step()
-        delivered = self._pending.deliver(layout, before, step.selector, step.generator)
+        delivered = self._pending.deliver(layout, before, self.robust_step)
+        self.robust_step.n_steps += 1
         if self.result is not None:
             self.result = replace(
                 self.result,
@@ -213,7 +215,7 @@ class RobustOptimizer(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, with what Holdfast adds under "holdfast"."""
-        own = {"step": self.robust_step.state_dict(), "pending": self._pending.state_dict()}
+        own = {"step": self.robust_step.state_dict(), "pending": self._pending.state()}
         return {**self.optimizer.state_dict(), KEY: own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -242,5 +244,4 @@ def _as_step(rule: object) -> Step:
     if isinstance(rule, (Aggregator, str)):
         return RobustStep(rule)
     requirement = "be a rule, its name or a step, as in RobustOptimizer(optimizer, 'radius-filter')"
-    got = f"the class {rule.__name__}" if isinstance(rule, type) else type(rule).__name__
-    raise failure("rule", requirement, got)
+    raise failure("rule", requirement, kind_of(rule))

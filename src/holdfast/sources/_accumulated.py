@@ -29,6 +29,10 @@ class Accumulated:
     rows are combined by the coordinate median when the rows are returned. Save checkpoints only
     then: incomplete rows are not part of any state.
 
+    Row i is the gradient of the i-th backward pass of the step, so its samples are those of that
+    pass. If the losses of the passes average unequal numbers of terms (padded tokens), give the
+    rule these numbers as `row_weights`.
+
     The rows share one buffer [n_rows, d], which the following calls overwrite.
 
     Args:

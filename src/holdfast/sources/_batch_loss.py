@@ -40,7 +40,7 @@ class Objective:
             raise failure("reduction", "be 'mean' or 'sum'", repr(reduction))
         self.model = model
         self.loss_fn = loss_fn
-        self._is_sum = "sum" in (reduction, own)
+        self.reduction: Reduction = "sum" if "sum" in (reduction, own) else "mean"
 
     def __call__(self, batch: tuple[Any, Any]) -> Tensor:
         """The loss of a batch (inputs, targets)."""
@@ -65,7 +65,7 @@ class Objective:
 
     def factor(self, n_rows: int) -> float:
         """The factor of each of `n_rows` rows that makes their mean the gradient of the batch."""
-        return float(n_rows) if self._is_sum else 1.0
+        return float(n_rows) if self.reduction == "sum" else 1.0
 
 
 def check_losses(losses: Tensor) -> None:
@@ -168,16 +168,15 @@ def batch_size(batch: Any) -> int:
     return size
 
 
-def slices(batch: Any, n_rows: int) -> list[Any]:
-    """`n_rows` batches of consecutive samples, all of one size."""
+def slice_size(batch: Any, n_rows: int) -> int:
+    """The number of samples in each of `n_rows` slices of one size."""
     n_samples = batch_size(batch)
     if n_samples < n_rows:
         raise failure("batch", f"hold at least as many samples as rows ({n_rows})", n_samples)
     if n_samples % n_rows:
         requirement = f"divide into {n_rows} rows of one size (set drop_last=True in the loader)"
         raise failure("batch", requirement, n_samples)
-    size = n_samples // n_rows
-    return [picked(batch, slice(at, at + size)) for at in range(0, n_samples, size)]
+    return n_samples // n_rows
 
 
 def picked(batch: Any, samples: int | slice | Tensor) -> Any:

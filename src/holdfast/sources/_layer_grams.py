@@ -1,4 +1,3 @@
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -6,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.checks import failure
-from holdfast.layout import Layout
 from holdfast.sources._batch_loss import (
     LossFunction,
     batch_size,
@@ -18,19 +16,41 @@ from holdfast.sources._batch_loss import (
     map_tensors,
     tensors_of,
 )
+from holdfast.sources._buffers import without_side_effects
+from holdfast.sources._layer_checks import (
+    blamed,
+    check_copies,
+    check_reached,
+    check_sum,
+    check_uses,
+    shapes_with_one_more,
+)
 from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._module_calls import (
-    NOT_FIRST,
+    NO_DIMENSION,
     Call,
-    adopters,
-    calls_with_one_more,
-    check_lengths,
-    check_owners,
+    ShapesOfCalls,
+    owners,
     recorded_calls,
     refused,
+    repeated,
 )
-from holdfast.sources._source import Source, check_same_parameters, write_row
-from holdfast.sources.layers import LayerGradients, Recomputed, gradients_of, is_known
+from holdfast.sources._random_state import random_state, set_random_state
+from holdfast.sources._source import (
+    Source,
+    TermsFunction,
+    check_same_parameters,
+    write_row,
+)
+from holdfast.sources.layers import (
+    LayerGradients,
+    Recomputed,
+    Shared,
+    gradients_of,
+    is_known,
+    keeps_samples_apart,
+    weighted,
+)
 
 
 @final
@@ -45,13 +65,18 @@ class LayerGrams(Source):
     gradients, and one small piece of one layer at a time.
 
     Linear, Conv1d to Conv3d, Embedding and the normalization layers have short forms; any other
-    module is run again under `torch.func`. Refused by name: layers that mix samples (BatchNorm in
-    training mode), modules called twice, parameters that two modules share or that are used outside
-    their module, random modules without a short form, and modules whose tensors do not have the
-    samples along the first dimension. At the first batch of every shape, the sum of the rows is
-    compared with the ordinary gradient, and a second forward pass with one more sample shows which
-    tensors hold samples. A loss that compares samples with each other (contrastive losses) has no
-    per-sample gradients; this is not detected.
+    module is run again under `torch.func`, with the same dropout noise. Samples may be along any
+    one dimension of a layer's tensors (sequences first). Layers may be called several times and
+    share parameters (tied embeddings), at the cost of the samples' gradients of these parameters,
+    a few rows at a time. What does not depend on the samples (embeddings of positions) is repeated
+    for each sample.
+
+    Refused by name: layers that mix samples (BatchNorm in training mode), parameters that are used
+    outside their module, random numbers other than dropout in modules without a short form, and
+    tensors in which samples and positions share a dimension. At the first batch of every shape, the
+    sum of the rows is compared with the ordinary gradient, and a second forward pass with one more
+    sample shows which dimensions hold samples. A loss that compares samples with each other
+    (contrastive losses) has no per-sample gradients; this is not detected.
 
     Use the rows before the batch or the parameters change: they are computed from these.
 
@@ -60,6 +85,10 @@ class LayerGrams(Source):
         loss_fn: called as `loss_fn(model(inputs), targets)`; returns a scalar, which must be a sum
             or mean over samples, or the losses [n] of the samples (reduction="none"), whose mean
             is then the loss.
+        terms: a function of inputs and targets that returns the numbers of terms [n] which the
+            loss averages in the samples, such as tokens without padding. Row i is then the gradient
+            of the mean over the terms of sample i, and `row_weights` are set; without it, samples
+            with more terms have longer rows, and the rows count equally.
 
     Example:
         >>> from holdfast.aggregators import GeometricMedian
@@ -70,126 +99,158 @@ class LayerGrams(Source):
         torch.Size([9])
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
-        super().__init__(model, loss_fn)
-        self._seen: set[tuple[Any, ...]] = set()
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFunction, *, terms: TermsFunction | None = None
+    ) -> None:
+        super().__init__(model, loss_fn, terms=terms)
+        self._seen: dict[Any, ShapesOfCalls] = {}  # by the shapes of the batch and the modes
 
     def __call__(self, inputs: Any, targets: Any = None) -> LayerRows:
         check_independent_samples(self.model)
         check_same_parameters(self.model, self.layout)
         batch = detached((inputs, targets))
         n = batch_size(batch)
+        counts = self._count_terms(batch, n)
         shapes = tuple(tensor.shape for tensor in tensors_of(batch))
-        modes = tuple(module.training for module in self.model.modules())
-        is_new = (shapes, modes) not in self._seen
-        with_one_more = calls_with_one_more(self._objective, batch, n) if is_new else None
-        with torch.enable_grad(), recorded_calls(self.model) as calls:
-            loss = self._objective(batch)
-            total = self._total(loss, n)
+        key = shapes, tuple(module.training for module in self.model.modules())
+        is_new = key not in self._seen
+        one_more = shapes_with_one_more(self._objective, batch, n) if is_new else self._seen[key]
+        device = self.layout.parameters[0].device
+        state = random_state(device) if is_new else None
+        with torch.enable_grad(), recorded_calls(self.model, n, one_more) as recorded:
+            try:
+                losses, loss = self._loss(batch, n, counts)
+            except RuntimeError as error:
+                raise blamed(error, recorded.calls) from error
+        calls = recorded.calls
         for call in calls:
             call.check_unchanged()
-        n_uses = count_uses(total)
-        check_owners(self.model, calls, n_uses)
-        if with_one_more is not None:
-            check_lengths(calls, with_one_more, n)
+        n_uses = count_uses(loss)
+        check_uses(calls, n_uses)
+        if state is not None and any(call.is_repeated for call in calls):
+            with without_side_effects(self.model), torch.no_grad():
+                set_random_state(device, state)
+                with recorded_calls(self.model, n, one_more, nudged=True) as nudged:
+                    self._objective(batch)
+            check_copies(recorded, nudged, n)
         # The ordinary gradient first: it retains the graph, which the pass to the layers frees.
-        ordinary = self._ordinary(total) if is_new else None
-        rows = LayerRows(self._layers(total, calls, n), n, self.layout, batch)
-        _check_reached(self.layout, n_uses, rows)
-        if ordinary is not None and _check_sum(rows, ordinary, self.layout):
-            self._seen.add((shapes, modes))
-        self.losses = loss.detach().reshape(-1)
+        ordinary = None if state is None else self._ordinary(batch, loss, calls, counts, state)
+        weights = torch.full((n,), 1 / n, dtype=torch.float64)
+        if counts is not None:
+            weights = counts / counts.sum()
+        rows = LayerRows(self._layers(loss, calls, weights), n, self.layout, batch)
+        check_reached(self.layout, n_uses, rows)
+        if ordinary is not None and check_sum(rows, weights, ordinary, self.layout):
+            self._seen[key] = one_more
+        self._finish(losses, n, n, counts)
         return rows
 
-    def _total(self, loss: Tensor, n: int) -> Tensor:
-        """The scalar whose gradient with respect to the values of sample i gives row i."""
-        check_differentiable(loss)
+    def _loss(self, batch: Any, n: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What the loss function returns, and the loss of the whole batch."""
+        loss = self._objective(batch)
         if loss.numel() == 1:
-            return loss.reshape(()) * n
-        if loss.shape != (n,):
+            total = loss.reshape(())
+        elif loss.shape != (n,):
             requirement = f"return a scalar or the losses of the samples [{n}]"
             raise failure("loss_fn", requirement, f"shape {tuple(loss.shape)}")
-        check_losses(loss.detach())
-        return loss.sum()
+        elif counts is None:
+            check_losses(loss.detach())
+            total = loss.mean()
+        else:
+            used = (counts > 0).to(loss.device)
+            check_losses(loss.detach()[used])
+            total = loss[used] @ (counts / counts.sum()).to(loss)[used]
+        check_differentiable(total)
+        return loss.detach().reshape(-1), total
 
-    def _ordinary(self, total: Tensor) -> Tensor:
-        """[d] the gradient of the total by autograd."""
+    def _ordinary(
+        self,
+        batch: Any,
+        loss: Tensor,
+        calls: Sequence[Call],
+        counts: Tensor | None,
+        state: Tensor,
+    ) -> Tensor:
+        """[d] the gradient of the loss by autograd."""
         parameters = self.layout.parameters
-        out = torch.empty(self.layout.d, dtype=parameters[0].dtype, device=total.device)
-        with torch.autocast(total.device.type, enabled=False):
-            gradients = torch.autograd.grad(total, parameters, retain_graph=True, allow_unused=True)
+        out = torch.empty(self.layout.d, dtype=parameters[0].dtype, device=loss.device)
+        n = batch_size(batch)
+        if any(call.is_repeated for call in calls):
+            # Outputs were repeated for each sample: does the model use them as it would otherwise?
+            # An ordinary pass with the same random numbers shows it.
+            with without_side_effects(self.model):
+                set_random_state(parameters[0].device, state)
+                loss = self._loss(batch, n, counts)[1]
+        with torch.autocast(loss.device.type, enabled=False):
+            gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
         write_row(self.layout, gradients, out)
         return out
 
-    def _layers(self, total: Tensor, calls: Sequence[Call], n: int) -> list[LayerGradients]:
+    def _layers(self, loss: Tensor, calls: Sequence[Call], weights: Tensor) -> list[LayerGradients]:
+        """The rows: gradients of the loss through each sample, divided by the sample's weight."""
         edges = [edge for call in calls for edge in call.edges if edge is not None]
-        with torch.autocast(total.device.type, enabled=False):
+        with torch.autocast(loss.device.type, enabled=False):
+            total = loss * len(weights)
             found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
-        adopted = adopters(self.model, calls)
+        owned = owners(calls)
         dtype = self.layout.parameters[0].dtype
-        layers: list[LayerGradients] = []
+        factors = (weights * len(weights)).where(weights > 0, torch.inf).reciprocal()
+        is_equal = self._terms is None  # no pass over all gradients to multiply them by one
+        uses: dict[tuple[int, ...], list[LayerGradients]] = {}
         for call in calls:
             gradients = [None if edge is None else next(found) for edge in call.edges]
-            reached = {i: g.to(dtype) for i, g in enumerate(gradients) if g is not None}
-            if reached:
-                layers += _layers_of_call(call, reached, n, adopted)
-        return layers
+            reached: dict[int, Tensor] = {}
+            for i, gradient in enumerate(gradients):
+                if gradient is not None:
+                    dimension = 0 if call.is_repeated else call.dimensions[2][i]
+                    if dimension is None:
+                        raise refused(call.name, call.module, NO_DIMENSION)
+                    moved = gradient.to(dtype).movedim(dimension, 0)
+                    reached[i] = moved if is_equal else weighted(moved, factors)
+            for layer in _layers_of_call(call, reached, len(weights), owned) if reached else ():
+                uses.setdefault(tuple(map(id, layer.parameters)), []).append(layer)
+        return [each[0] if len(each) == 1 else Shared(tuple(each)) for each in uses.values()]
 
 
 def _layers_of_call(
-    call: Call, gradients: dict[int, Tensor], n: int, adopted: dict[int, nn.Module]
+    call: Call, gradients: dict[int, Tensor], n: int, owned: dict[int, nn.Module]
 ) -> list[LayerGradients]:
-    """Gradients of the parameters that a call owns, from those of its outputs, by their places."""
+    """Gradients of the parameters that a call owns, from those [n, ...] of its outputs."""
     module = call.module
-    if any(len(tensor) != n for tensor in (*tensors_of(call.arguments), *gradients.values())):
-        raise refused(call.name, module, NOT_FIRST)
     dtype = gradients[min(gradients)].dtype
     arguments = map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, call.arguments)
     if is_known(module):
-        return gradients_of(module, next(tensors_of(arguments)), gradients[0])
+        inputs, dimension = next(tensors_of(arguments)), call.dimensions[0][0]
+        if dimension is None:
+            return gradients_of(module, repeated(inputs, n), gradients[0])
+        if not keeps_samples_apart(module, inputs.ndim, dimension):
+            raise refused(call.name, module, NO_DIMENSION)
+        return gradients_of(module, inputs.movedim(dimension, 0), gradients[0])
     if getattr(module, "scale_grad_by_freq", False):
         raise refused(call.name, module, "scales gradients by frequencies over the batch")
     if call.is_random:
         raise refused(call.name, module, "draws random numbers, which a rerun would not repeat")
-    own = {id(parameter) for parameter in module._parameters.values()}
-    own |= {parameter for parameter, adopter in adopted.items() if adopter is module}
+    if not call.is_repeated and all(d is None for d in call.dimensions[0]):
+        raise refused(call.name, module, NO_DIMENSION)
     named = {
         name: parameter
         for name, parameter in module.named_parameters()
-        if parameter.requires_grad and parameter.numel() and id(parameter) in own
+        if parameter.requires_grad and parameter.numel() and owned.get(id(parameter)) is module
     }
-    names, parameters = tuple(named), tuple(named.values())
-    outputs, arrived = tuple(gradients), tuple(gradients.values())
-    return [Recomputed(module, names, parameters, arguments, arrived, outputs, dtype)]
-
-
-def _check_reached(layout: Layout, n_uses: Counter[int], rows: LayerRows) -> None:
-    """Check that the rows hold gradients of every parameter that the loss depends on."""
-    for name, parameter in zip(layout.names, layout.parameters, strict=True):
-        if n_uses[id(parameter)] and parameter.numel() and not rows.reaches(parameter):
-            requirement = "use parameters in modules that take and return tensors with samples"
-            raise failure("model", requirement, f"{name!r}, used elsewhere")
-
-
-def _check_sum(rows: LayerRows, ordinary: Tensor, layout: Layout) -> bool:
-    """Check that rows and inner products add up to the ordinary gradient.
-
-    Returns False if a sample is not finite, so that the sums cannot be compared.
-    """
-    n, found = rows.n, rows.combine(torch.ones(rows.n))
-    products = rows.products(ordinary[None])
-    scale = float(products.diagonal()[:n].clamp(min=0).sqrt().sum())
-    if not scale < float("inf") or not bool(torch.isfinite(ordinary).all()):
-        return False
-    is_coarse = torch.is_autocast_enabled(found.device.type) or found.dtype.itemsize < 4
-    tolerance = 0.05 if is_coarse else 1e-3
-    errors = [float(torch.linalg.vector_norm(piece)) for piece in layout.split(found - ordinary)]
-    worst = max(range(len(errors)), key=lambda i: errors[i])
-    if errors[worst] > tolerance * scale:
-        requirement = "have per-sample gradients that add up to its gradient (or use PerSample)"
-        raise failure("model", requirement, f"{layout.names[worst]!r}, where they do not")
-    # <g_i, sum of all g_j> two ways: catches inner products that are wrong while the sum is right.
-    if float((products[:n, :n].sum(1) - products[:n, n]).abs().max()) > tolerance * scale**2:
-        requirement = "have layers that compute each sample independently of the others"
-        raise failure("model", requirement, "one that does not")
-    return True
+    if not named:
+        return []
+    given, noise, outputs = call.dimensions
+    return [
+        Recomputed(
+            module,
+            tuple(named),
+            tuple(named.values()),
+            arguments,
+            call.noise,
+            (*given, *noise),
+            tuple(gradients.values()),
+            tuple(gradients),
+            tuple(outputs[place] for place in gradients),
+            dtype,
+        )
+    ]

@@ -10,7 +10,7 @@ from holdfast.checks import failure
 from holdfast.geometry import CleanLengths, Gram, Lengths, Rows, full_precision, measure
 from holdfast.layout import Layout
 from holdfast.sources._batch_loss import versions_of
-from holdfast.sources.layers import LayerGradients, Recomputed
+from holdfast.sources.layers import LayerGradients, Recomputed, Shared
 
 
 @final
@@ -46,12 +46,19 @@ class LayerRows(Rows):
         return any(parameter is own for layer in self._layers for own in layer.parameters)
 
     def _current_versions(self) -> tuple[int, ...]:
-        again = (layer for layer in self._layers if isinstance(layer, Recomputed))
-        return versions_of((self._batch, [own for layer in again for own in layer.parameters]))
+        uses = [
+            use
+            for each in self._layers
+            for use in (each.uses if isinstance(each, Shared) else (each,))
+        ]
+        again = [use for use in uses if isinstance(use, Recomputed)]
+        modes = (module.training for layer in again for module in layer.module.modules())
+        parameters = [own for layer in again for own in layer.parameters]
+        return (*versions_of((self._batch, parameters)), *modes)
 
     def _check_unchanged(self) -> None:
         if self._current_versions() != self._versions:
-            requirement = "be used before the batch or the parameters they are computed from change"
+            requirement = "be used before the batch or the model they are computed from changes"
             raise failure("rows", requirement, "a later version")
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:

@@ -1,7 +1,7 @@
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast.checks import check_count
 from holdfast.geometry import DenseRows
@@ -10,11 +10,18 @@ from holdfast.sources._batch_loss import (
     Reduction,
     batch_size,
     check_independent_samples,
+    detached,
     map_tensors,
     tensors_of,
 )
 from holdfast.sources._buffers import without_side_effects
-from holdfast.sources._source import DenseSource, check_same_parameters, row_buffer
+from holdfast.sources._probe import saved_bytes
+from holdfast.sources._source import (
+    DenseSource,
+    TermsFunction,
+    check_same_parameters,
+    row_buffer,
+)
 
 
 @final
@@ -39,6 +46,8 @@ class PerSample(DenseSource):
             if it exists, else "mean".
         budget: bytes that the passes may take in addition to the rows; sets the number of samples
             that are computed at a time, at least one.
+        terms: a function of inputs and targets that returns the numbers of terms [n] which the
+            losses of the samples average, such as tokens without padding; sets `row_weights`.
         scaler: a gradient scaler, for float16 autocast: the loss is scaled, the rows are unscaled.
 
     Example:
@@ -56,41 +65,37 @@ class PerSample(DenseSource):
         *,
         reduction: Reduction | None = None,
         budget: int = 2**29,
+        terms: TermsFunction | None = None,
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
-        super().__init__(model, loss_fn, reduction, scaler)
+        super().__init__(model, loss_fn, reduction, terms, scaler)
         check_count("budget", budget, at_least=1)
         self.budget = budget
-        self._rows: Tensor | None = None
         self._known_bytes: dict[tuple[torch.Size, ...], int] = {}
 
     def __call__(self, inputs: Any, targets: Any = None) -> DenseRows:
         check_independent_samples(self.model)
         check_same_parameters(self.model, self.layout)
-        n = batch_size((inputs, targets))
+        batch = detached((inputs, targets))
+        n = batch_size(batch)
+        counts = self._count_terms(batch, n)
+        self._check_reduction(batch, n)
         self._rows = row_buffer(self._rows, n, self.layout)
-        batch = map_tensors(lambda tensor: tensor.detach().unsqueeze(1), (inputs, targets))
+        ones = map_tensors(lambda tensor: tensor.unsqueeze(1), batch)
         chunk = min(n, max(1, self.budget // self._bytes_per_sample(batch)))
-        return self._all_at_once(batch, self._rows, chunk=chunk)
+        losses, medians = self._all_at_once(ones, self._rows, chunk=chunk)
+        self._check_losses(losses, counts)
+        for buffer, median in medians:
+            buffer.copy_(median)
+        self._finish(losses, n, n, counts)
+        return self._rows_of(self._rows)
 
     def _bytes_per_sample(self, batch: Any) -> int:
         """The gradient of a sample twice, and the tensors that its forward pass saves."""
-        one = map_tensors(lambda tensor: tensor[0], batch)
-        key = tuple(tensor.shape for tensor in tensors_of(one))
-        if key in self._known_bytes:
-            return self._known_bytes[key]
-        saved: dict[int, int] = {}
-
-        def note(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            saved[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
-        with without_side_effects(self.model), hooks:
-            self._objective.total(one)
-        own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
-        gradient = self.layout.d * self.layout.parameters[0].element_size()
-        activations = sum(size for pointer, size in saved.items() if pointer not in own)
-        self._known_bytes[key] = 2 * gradient + activations
+        key = tuple(tensor.shape[1:] for tensor in tensors_of(batch))
+        if key not in self._known_bytes:
+            with without_side_effects(self.model):
+                activations = saved_bytes(self._objective, batch)
+            gradient = self.layout.d * self.layout.parameters[0].element_size()
+            self._known_bytes[key] = 2 * gradient + activations
         return self._known_bytes[key]

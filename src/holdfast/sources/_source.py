@@ -1,30 +1,20 @@
-"""Sources of rows from a model and a loss, and gradients of many rows at once."""
+"""Sources of rows from a model and a loss."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
 
 from holdfast.checks import failure
 from holdfast.geometry import DenseRows, Rows
 from holdfast.layout import Layout
-from holdfast.sources._batch_loss import (
-    LossFunction,
-    Objective,
-    Reduction,
-    check_losses,
-    first_line,
-    map_tensors,
-    picked,
-    tensors_of,
-)
-from holdfast.sources._buffers import median_of_rows, without_side_effects
+from holdfast.sources._batch_loss import LossFunction, Objective, Reduction, check_losses
+from holdfast.sources._probe import check_reduction
+from holdfast.sources._vectorized import write_gradients
 
-State = dict[str, Tensor]
-PREFIX = "model."
+TermsFunction = Callable[[Any, Any], Tensor]
 
 
 class Source(ABC):
@@ -38,19 +28,75 @@ class Source(ABC):
         layout: the columns of each parameter.
         losses: [n] the losses of the rows of the last call; empty before the first call.
             (`LayerGrams` with a scalar loss: that loss.)
+        row_weights: [n] weights, with sum 1, for which the weighted mean of the rows of the last
+            call is the gradient of the whole batch; None if all are equal.
     """
 
     def __init__(
-        self, model: nn.Module, loss_fn: LossFunction, reduction: Reduction | None = None
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        reduction: Reduction | None = None,
+        terms: TermsFunction | None = None,
     ) -> None:
         self.layout = trainable(model)
         self.model = model
         self._objective = Objective(model, loss_fn, reduction)
+        if terms is not None and not callable(terms):
+            raise failure("terms", "be a function of inputs and targets", type(terms).__name__)
+        if terms is not None and self._objective.reduction == "sum":
+            requirement = "be left out if the loss is a sum, whose rows count equally"
+            raise failure("terms", requirement, "a function")
+        self._terms = terms
+        self._samples = torch.empty(0, 0, dtype=torch.int64)  # of each row of the last call
         self.losses = torch.empty(0)
+        self.row_weights: Tensor | None = None
 
     @abstractmethod
     def __call__(self, inputs: Any, targets: Any = None) -> Rows:
         """The rows of one batch; its tensors hold samples along the first dimension."""
+
+    def samples_of(self, rows: int | Tensor) -> Tensor:
+        """Indices, in the last batch, of the samples of a row or of several rows.
+
+        Args:
+            rows: the number of a row, or a mask [n] or indices of rows, such as `result.rejected`.
+
+        Example:
+            >>> from holdfast.sources import MicroBatches
+            >>> source = MicroBatches(nn.Linear(3, 1), nn.MSELoss(), n_rows=4)
+            >>> _ = source(torch.randn(8, 3), torch.randn(8, 1))
+            >>> source.samples_of(1)
+            tensor([2, 3])
+            >>> source.samples_of(torch.tensor([True, False, False, True]))
+            tensor([0, 1, 6, 7])
+        """
+        if isinstance(rows, Tensor):
+            return self._samples[rows.cpu()].flatten()
+        n_rows = len(self._samples)
+        if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows < n_rows:
+            raise failure("rows", f"be a row of the last call, which made {n_rows} rows", rows)
+        return self._samples[rows]
+
+    def _count_terms(self, batch: tuple[Any, Any], n_samples: int) -> Tensor | None:
+        """[n_samples] how many terms the loss of each sample averages; None for one each."""
+        if self._terms is None:
+            return None
+        counts = torch.as_tensor(self._terms(*batch)).detach().cpu().double()
+        if counts.shape != (n_samples,):
+            requirement = f"return the number of terms of each sample [{n_samples}]"
+            raise failure("terms", requirement, f"shape {tuple(counts.shape)}")
+        if not bool((counts >= 0).all()) or not 0 < float(counts.sum()) < float("inf"):
+            requirement = "return numbers of at least 0 that are not all 0"
+            raise failure("terms", requirement, counts.tolist())
+        return counts
+
+    def _finish(self, losses: Tensor, n_samples: int, n_rows: int, counts: Tensor | None) -> None:
+        """Set the attributes that describe the last call; `counts` are terms of rows [n_rows]."""
+        self.losses = losses
+        self._samples = torch.arange(n_samples).view(n_rows, -1)
+        is_equal = counts is None or bool((counts == counts[0]).all())
+        self.row_weights = None if counts is None or is_equal else counts / counts.sum()
 
 
 class DenseSource(Source):
@@ -61,100 +107,40 @@ class DenseSource(Source):
         model: nn.Module,
         loss_fn: LossFunction,
         reduction: Reduction | None,
+        terms: TermsFunction | None,
         scaler: torch.amp.GradScaler | None,
     ) -> None:
-        super().__init__(model, loss_fn, reduction)
+        super().__init__(model, loss_fn, reduction, terms)
         self._scaler = check_scaler(scaler)
+        self._rows: Tensor | None = None
+        self._reduction_is_known = False
 
-    def _all_at_once(self, batch: Any, rows: Tensor, *, chunk: int) -> DenseRows:
-        """Rows by `torch.func.vmap`, `chunk` at a time; tensors of the batch are [n, b, ...]."""
-        scale = loss_scale(self._scaler, rows)
-        factor = self._objective.factor(len(rows)) * scale
-        losses, medians = write_gradients(
+    def _check_reduction(self, batch: Any, n_rows: int) -> None:
+        # The two reductions give one row the same scale.
+        if n_rows > 1 and not self._reduction_is_known:
+            self._reduction_is_known = check_reduction(self._objective, batch)
+
+    def _all_at_once(
+        self, batch: Any, rows: Tensor, *, chunk: int
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """Write rows by `torch.func.vmap`, `chunk` at a time; tensors of the batch are [n, b, ...].
+
+        Returns the losses [n], and buffers with their new values.
+        """
+        factor = self._objective.factor(len(rows)) * loss_scale(self._scaler, rows)
+        return write_gradients(
             self._objective, self.layout, batch, rows, factor=factor, chunk=chunk
         )
-        self._check(losses)
-        for buffer, median in medians:
-            buffer.copy_(median)
-        return self._rows_of(rows, losses, scale)
 
-    def _check(self, losses: Tensor) -> None:
-        # With a scaler a step whose losses overflow is skipped later, as in any torch loop.
+    def _check_losses(self, losses: Tensor, counts: Tensor | None) -> None:
+        # With a scaler a step whose losses overflow is skipped later, as in any torch loop. The
+        # mean of no terms is NaN, and such a row has weight zero.
         if self._scaler is None:
-            check_losses(losses)
+            check_losses(losses if counts is None else losses[(counts > 0).to(losses.device)])
 
-    def _rows_of(self, rows: Tensor, losses: Tensor, scale: float) -> DenseRows:
-        self.losses = losses
+    def _rows_of(self, rows: Tensor) -> DenseRows:
+        scale = loss_scale(self._scaler, rows)
         return self.layout.rows(rows if scale == 1.0 else rows.mul_(1.0 / scale))
-
-
-class _Loss(nn.Module):
-    """The objective as a module: `functional_call` then also serves losses that read parameters."""
-
-    def __init__(self, objective: Objective) -> None:
-        super().__init__()
-        self.model = objective.model
-        self._objective = objective
-
-    def forward(self, batch: Any) -> tuple[Tensor, State]:
-        """The loss, and the buffers after the forward pass."""
-        loss = self._objective.total(batch)
-        return loss, self.state()
-
-    def state(self) -> State:
-        """All buffers except flags."""
-        return {name: buffer for name, buffer in self.named_buffers() if buffer.dtype != torch.bool}
-
-
-def write_gradients(
-    objective: Objective, layout: Layout, batch: Any, out: Tensor, *, factor: float, chunk: int
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Write the gradients of `factor` times the losses of the slices to `out` [n, d].
-
-    The tensors of the batch are [n, b, ...]; `chunk` slices are computed at a time. Every slice has
-    its own noise (dropout) and its own buffers. Returns the losses [n], and the buffers that
-    changed with their medians over the slices.
-    """
-    whole = _Loss(objective)
-    named = zip(layout.names, layout.parameters, strict=True)
-    parameters = {PREFIX + name: parameter.detach() for name, parameter in named}
-    buffers = whole.state()
-
-    def loss(parameters: State, own: State, tensors: list[Tensor]) -> tuple[Tensor, Any]:
-        pieces = iter(tensors)
-        part = map_tensors(lambda _: next(pieces), batch)
-        found, left = functional_call(whole, (parameters, own), (part,))
-        return found * factor, (found.detach(), left)
-
-    differentiate = grad_and_value(loss, has_aux=True)
-    gradients_of = vmap(differentiate, in_dims=(None, 0, 0), randomness="different")
-    losses, ends = [], []
-    for at in range(0, len(out), chunk):
-        rows = out[at : at + chunk]
-        # Clones, because forward passes write to buffers in place.
-        own = {name: b.expand(len(rows), *b.shape).clone() for name, b in buffers.items()}
-        try:
-            tensors = [tensor[at : at + chunk] for tensor in tensors_of(batch)]
-            gradients, (_, (found, left)) = gradients_of(parameters, own, tensors)
-        except RuntimeError as error:
-            # If the model fails on a single slice without vmap, that error is the one to show.
-            with without_side_effects(objective.model):
-                objective.total(picked(batch, at))
-            requirement = "work under torch.func.vmap (or use MicroBatches with vectorized=False)"
-            raise failure("model", requirement, first_line(error)) from error
-        pieces = torch.split(rows, list(layout.sizes), dim=1)
-        for columns, name in zip(pieces, layout.names, strict=True):
-            columns.copy_(gradients[PREFIX + name].reshape(columns.shape))
-        losses.append(found)
-        ends.append(left)
-    medians = []
-    for name, buffer in buffers.items():
-        # The model may have replaced a buffer by one that broadcasts to its shape.
-        pairs = zip(ends, losses, strict=True)
-        values = torch.cat([left[name].expand(len(f), *buffer.shape) for left, f in pairs])
-        if not torch.equal(values, buffer.expand_as(values)):
-            medians.append((buffer, median_of_rows(values, buffer)))
-    return torch.cat(losses), medians
 
 
 def trainable(model: nn.Module) -> Layout:

@@ -1,13 +1,13 @@
 """Attacks on rows, corruptions of batches, and the choice of who is bad."""
 
-from holdfast.registry import Registry
 from holdfast.threats._adversaries import Adversaries, rows_to_samples
-from holdfast.threats._attack import Attack, AttackContext, State
+from holdfast.threats._attack import Attack, Knowledge, attacks
+from holdfast.threats._attack_context import AttackContext, Rule, State
 from holdfast.threats._backdoor import Backdoor
 from holdfast.threats._blur import Blur
 from holdfast.threats._bounded_distance import BoundedDistance
 from holdfast.threats._collapse import Collapse
-from holdfast.threats._corruption import Corruption
+from holdfast.threats._corruption import Corruption, corruptions
 from holdfast.threats._gaussian_noise import GaussianNoise
 from holdfast.threats._hijack import Hijack
 from holdfast.threats._ieee_bit_flips import IeeeBitFlips
@@ -17,6 +17,7 @@ from holdfast.threats._little_is_enough import LittleIsEnough
 from holdfast.threats._mimic import Mimic
 from holdfast.threats._noisy_rows import NoisyRows
 from holdfast.threats._non_finite import NonFinite
+from holdfast.threats._rule_trials import RuleTrials, line_search
 from holdfast.threats._salt_and_pepper import SaltAndPepper
 from holdfast.threats._scaled_flip import ScaledFlip
 from holdfast.threats._shadow import Shadow
@@ -35,11 +36,14 @@ __all__ = [
     "Hijack",
     "IeeeBitFlips",
     "InnerProduct",
+    "Knowledge",
     "LazyRows",
     "LittleIsEnough",
     "Mimic",
     "NoisyRows",
     "NonFinite",
+    "Rule",
+    "RuleTrials",
     "SaltAndPepper",
     "ScaledFlip",
     "Shadow",
@@ -47,16 +51,6 @@ __all__ = [
     "WrongLabels",
     "attacks",
     "corruptions",
+    "line_search",
     "rows_to_samples",
 ]
-
-attacks: Registry[Attack] = Registry("attack")
-"""All attacks by name: `attacks.parse("scaled-flip(factor=5.0)")`."""
-
-corruptions: Registry[Corruption] = Registry("corruption")
-"""All corruptions by name: `corruptions.parse("salt-and-pepper(fraction=0.5)")`."""
-
-for _attack in Attack.__subclasses__():
-    attacks.register(_attack)
-for _corruption in Corruption.__subclasses__():
-    corruptions.register(_corruption)

@@ -1,91 +1,32 @@
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Generator, Tensor
 
-from holdfast.checks import check_generator, check_mask, failure
-from holdfast.geometry import DenseRows, working_dtype
+from holdfast.aggregators import rules
+from holdfast.checks import check_count, check_generator, check_mask, check_vector, failure
+from holdfast.geometry import DenseRows
+from holdfast.registry import Registry
+from holdfast.threats._attack_context import AttackContext, Rule, State
 
 R = TypeVar("R", Tensor, DenseRows, Sequence[Tensor])
 
-State = Tensor | None
-"""What attackers carry from one step to the next."""
+NOTHING: frozenset[str] = frozenset()
+GENERATOR = frozenset({"generator"})
+RULE = frozenset({"rule"})
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AttackContext:
-    """What the attackers know at one step: rows [n, d] before the attack, `mask` [n], and state.
+class Knowledge(TypedDict, total=False):
+    """What attackers may know besides rows, mask and state: keywords of every call of an attack."""
 
-    Honest rows are divided by `unit`, a power of two near their largest entry: their squares do not
-    overflow in any dtype, and the scaling is exact.
-    """
-
-    rows: Tensor
-    mask: Tensor
     generator: Generator | None
-    state: State
-
-    @cached_property
-    def n_bad(self) -> int:
-        """Number of bad rows."""
-        return int(self.mask.sum())
-
-    @property
-    def d(self) -> int:
-        """Number of columns."""
-        return self.rows.shape[1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype for computing: float32, or float64 for rows of float64."""
-        return working_dtype(self.rows.dtype)
-
-    @property
-    def own(self) -> Tensor:
-        """[n_bad, d] copy of the bad rows before the attack, in the dtype of the rows."""
-        return self.rows[self.mask]
-
-    @cached_property
-    def unit(self) -> float:
-        """A power of two, at most the largest finite entry of the honest rows; 1 if all are 0."""
-        entries = self.rows[~self.mask].abs()
-        largest = float(entries.where(entries.isfinite(), 0.0).max())
-        smallest = torch.finfo(self.dtype).tiny
-        return max(smallest, math.ldexp(1.0, math.frexp(largest)[1] - 1)) if largest > 0 else 1.0
-
-    @cached_property
-    def honest(self) -> Tensor:
-        """[n_honest, d] honest rows divided by `unit`, in `dtype`."""
-        return self.rows[~self.mask].to(self.dtype) / self.unit
-
-    @cached_property
-    def mean(self) -> Tensor:
-        """[d] mean of `honest`."""
-        return self.honest.mean(0)
-
-    @cached_property
-    def spread(self) -> Tensor:
-        """[d] standard deviation (over n - 1) of `honest` per column; zero for a single row."""
-        return self.honest.std(0) if len(self.honest) > 1 else torch.zeros_like(self.mean)
-
-    def normal(self) -> Tensor:
-        """[n_bad, d] independent standard normal numbers."""
-        return standard_normal((self.n_bad, self.d), self.generator, self.rows)
-
-    def check_state(self, *shape: int) -> None:
-        """Refuse a state that is not a floating tensor of this shape; None is accepted."""
-        if self.state is None:
-            return
-        if not isinstance(self.state, Tensor) or not self.state.is_floating_point():
-            got = getattr(self.state, "dtype", type(self.state).__name__)
-            raise failure("state", "be a floating tensor", got)
-        if self.state.shape != shape:
-            raise failure("state", f"have shape {shape}", tuple(self.state.shape))
+    rule: Rule | str | None
+    rule_arguments: Mapping[str, Any]
+    memory: Tensor | None
+    directions: Mapping[str, Tensor]
+    step: int
 
 
 class Attack(ABC):
@@ -112,71 +53,91 @@ class Attack(ABC):
     """Whether values beyond the range of the dtype are sent as its largest value."""
 
     @property
-    def needs_generator(self) -> bool:
-        """Whether a call draws random numbers."""
-        return False
+    def needs(self) -> frozenset[str]:
+        """Those of `generator`, `rule` and `memory` that every call must pass."""
+        return NOTHING
+
+    @property
+    def needs_directions(self) -> frozenset[str]:
+        """Names of the directions that every call must pass."""
+        return NOTHING
 
     def __call__(
-        self, rows: R, mask: Tensor, *, generator: Generator | None = None, state: State = None
+        self, rows: R, mask: Tensor, *, state: State = None, **known: Unpack[Knowledge]
     ) -> R:
         """The rows after the attack, of the same kind as `rows`.
+
+        An attack may be given more than it `needs`; it uses what it has a use for.
 
         Args:
             rows: tensor [n, d], list of tensors [n, ...], or DenseRows, before the attack.
             mask: bool [n], True where a row is bad.
-            generator: for attacks that need one, on the rows' device or the CPU.
             state: result of :meth:`learn` at the previous step; None at the first.
+            **known: any of the following.
+
+                - `generator`: source of random numbers, on the rows' device or the CPU.
+                - `rule`: the rule that the rows will meet: an Aggregator, its name, or any
+                  function from rows [n, d] to a direction [d].
+                - `rule_arguments`: what the rule will be given besides the rows, by keyword.
+                - `memory`: [d] what the step will add to every row (its memory divided by the
+                  learning rate).
+                - `directions`: vectors [d] by name, which only a trainer can compute.
+                - `step`: number of the step, from 0.
         """
-        self._check(rows, mask, state)
+        self._check(rows, mask, state, known)
         # `_matrix` copies all kinds but tensors.
         sent = rows.detach().clone() if isinstance(rows, Tensor) else _matrix(rows)
-        self._replace(sent, mask, generator, state)
+        self._replace(self._context(sent, mask, state, known))
         in_kind: R = _in_kind(sent, rows)
         return in_kind
 
     def overwrite(
-        self, rows: Tensor, mask: Tensor, *, generator: Generator | None = None, state: State = None
-    ) -> None:
+        self, rows: Tensor, mask: Tensor, *, state: State = None, **known: Unpack[Knowledge]
+    ) -> State:
         """Attack a tensor [n, d] in place, which saves a copy of all rows.
 
-        If the attack takes a state, call :meth:`learn` before.
+        Returns what :meth:`learn` would have returned before the call. Arguments as in a call.
         """
         if not isinstance(rows, Tensor) or rows.ndim != 2:
             raise failure("rows", "be a tensor [n, d]", type(rows).__name__)
-        self._check(rows, mask, state)
-        self._replace(rows.detach(), mask, generator, state)
+        self._check(rows, mask, state, known)
+        context = self._context(rows.detach(), mask, state, known)
+        # The attackers learn from the rows before they overwrite them.
+        learned = self._learn(context) if self.takes_state else None
+        self._replace(context)
+        return learned
 
     def learn(
-        self, rows: Tensor | DenseRows | Sequence[Tensor], mask: Tensor, state: State = None
+        self,
+        rows: Tensor | DenseRows | Sequence[Tensor],
+        mask: Tensor,
+        state: State = None,
+        **known: Unpack[Knowledge],
     ) -> State:
         """The state for the next step; None if the attack keeps none.
 
         Call it once per step with the rows *before* the attack and the state of the previous step.
+        Further arguments as in a call.
         """
-        self._check(rows, mask, state)
         if not self.takes_state:
+            self._check_rows(rows, mask, state)
             return None
-        matrix = _matrix(rows)
-        mask = mask.to(matrix.device)
-        return self._learn(AttackContext(rows=matrix, mask=mask, generator=None, state=state))
+        self._check(rows, mask, state, known)
+        return self._learn(self._context(_matrix(rows), mask, state, known))
 
     @abstractmethod
     def _bad_rows(self, context: AttackContext) -> Tensor:
         """What bad rows send: [n_bad, d], or [d] if all are equal. Called only if there are any."""
 
     def _learn(self, context: AttackContext) -> State:
+        """The state for the next step, from the rows before the attack."""
         return None
 
-    def _replace(
-        self, rows: Tensor, mask: Tensor, generator: Generator | None, state: State
-    ) -> None:
-        """Overwrite the bad rows of the matrix [n, d]."""
-        if self.needs_generator:
-            check_generator(generator)
-        mask = mask.to(rows.device)
-        context = AttackContext(rows=rows, mask=mask, generator=generator, state=state)
+    def _replace(self, context: AttackContext) -> None:
+        """Overwrite the bad rows of `context.rows`."""
         if context.n_bad == 0:
             return
+        rows, mask = context.rows, context.mask
         rows[mask] = self._bad_rows(context).to(rows.dtype)
         if self.saturates:
             limits = torch.finfo(rows.dtype)
@@ -184,12 +145,44 @@ class Attack(ABC):
             for i in mask.nonzero()[:, 0].tolist():
                 rows[i].clamp_(limits.min, limits.max)
 
-    def _check(self, rows: Any, mask: Tensor, state: State) -> None:
-        check_mask(mask, (rows if isinstance(rows, DenseRows) else DenseRows(rows)).n)
+    def _context(self, rows: Tensor, mask: Tensor, state: State, known: Knowledge) -> AttackContext:
+        rule = known.get("rule")
+        parsed = rules.parse(rule) if isinstance(rule, str) else rule
+        given: dict[str, Any] = {**known, "rule": parsed}
+        return AttackContext(rows=rows, mask=mask.to(rows.device), state=state, **given)
+
+    def _check_rows(self, rows: Any, mask: Tensor, state: State) -> DenseRows:
+        checked = rows if isinstance(rows, DenseRows) else DenseRows(rows)
+        check_mask(mask, checked.n)
         if self.looks_at_honest and bool(mask.all()):
             raise failure("mask", f"leave at least one honest row (needed by {self!r})", "none")
         if state is not None and not self.takes_state:
             raise failure("state", f"be None for {self!r}", type(state).__name__)
+        return checked
+
+    def _check(self, rows: Any, mask: Tensor, state: State, known: Knowledge) -> None:
+        d = self._check_rows(rows, mask, state).d
+        if "generator" in self.needs:
+            check_generator(known.get("generator"))
+        for name in sorted(self.needs):
+            if known.get(name) is None:
+                raise failure(name, f"be given to {self!r}", None)
+        rule, memory = known.get("rule"), known.get("memory")
+        if not (rule is None or isinstance(rule, str) or callable(rule)):
+            raise failure("rule", "be a rule, its name or a function of rows", type(rule).__name__)
+        if memory is not None:
+            check_vector("memory", memory, d)
+        check_count("step", known.get("step", 0))
+        directions = known.get("directions", {})
+        for name in sorted(self.needs_directions - set(directions)):
+            got = ", ".join(map(repr, directions)) or "no directions"
+            raise failure("directions", f"hold {name!r} (needed by {self!r})", got)
+        for name, direction in directions.items():
+            check_vector(f"directions[{name!r}]", direction, d)
+
+
+attacks: Registry[Attack] = Registry("attack")
+"""All attacks by name: `attacks.parse("scaled-flip(factor=5.0)")`."""
 
 
 def _matrix(rows: Any) -> Tensor:
@@ -208,23 +201,3 @@ def _in_kind(matrix: Tensor, rows: Any) -> Any:
         return DenseRows(parts if rows.layout is None else matrix, layout=rows.layout)
     pieces = torch.split(matrix, [tensor[0].numel() for tensor in rows], dim=1)
     return [piece.reshape(tensor.shape) for piece, tensor in zip(pieces, rows, strict=True)]
-
-
-def of_length_one(vector: Tensor) -> Tensor:
-    """The vector scaled to length 1; a zero vector is returned as it is."""
-    length = float(torch.linalg.vector_norm(vector))
-    return vector / length if length > 0 else vector
-
-
-def standard_normal(shape: tuple[int, ...], generator: Generator | None, like: Tensor) -> Tensor:
-    """Independent standard normal numbers in the working dtype of `like`, on its device."""
-    assert generator is not None
-    dtype = working_dtype(like.dtype)
-    drawn = torch.randn(shape, generator=generator, device=generator.device, dtype=dtype)
-    return drawn.to(like.device)
-
-
-def uniform(shape: tuple[int, ...], generator: Generator | None, like: Tensor) -> Tensor:
-    """Independent numbers, uniform in [0, 1), on the device of `like`."""
-    assert generator is not None
-    return torch.rand(shape, generator=generator, device=generator.device).to(like.device)

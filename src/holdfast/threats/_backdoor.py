@@ -6,10 +6,11 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.checks import check_count, check_nonnegative, failure
-from holdfast.threats._corruption import Batch, Corruption, check_images, check_labels
+from holdfast.threats._corruption import Batch, Corruption, check_images, check_labels, corruptions
 
 
 @final
+@corruptions.register
 @dataclass(frozen=True, kw_only=True)
 class Backdoor(Corruption):
     """A trigger in the corner of the image, and the label of the attacker's choice.

@@ -8,10 +8,11 @@ from torch.nn.functional import conv2d, pad
 
 from holdfast.checks import check_positive
 from holdfast.geometry import working_dtype
-from holdfast.threats._corruption import Batch, Corruption
+from holdfast.threats._corruption import Batch, Corruption, corruptions
 
 
 @final
+@corruptions.register
 @dataclass(frozen=True, kw_only=True)
 class Blur(Corruption):
     r"""Images out of focus: each channel smoothed by a Gaussian.

@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import failure
-from holdfast.threats._attack import Attack, AttackContext, of_length_one
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext, of_length_one
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class BoundedDistance(Attack):
     r"""Min-Max and Min-Sum: as far from the honest mean as distances between honest rows allow.
@@ -60,7 +62,7 @@ class BoundedDistance(Attack):
         else:
             p = context.mean.sign() if self.direction == "sign" else context.spread
         largest_step = _within_max if self.bound == "max" else _within_sum
-        gamma = largest_step(context.honest - context.mean, p)
+        gamma = largest_step(context.deviations, p)
         return (context.mean - gamma * p) * context.unit
 
 

@@ -3,10 +3,12 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Collapse(Attack):
     r"""Minus the sum of the honest rows, shared by the bad rows: the mean of all rows is zero.

@@ -5,6 +5,7 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.checks import check_generator, check_mask, failure
+from holdfast.registry import Registry
 
 Batch = tuple[Tensor, Tensor]
 """Images [N, C, H, W] and labels [N]."""
@@ -53,6 +54,10 @@ class Corruption(ABC):
     @abstractmethod
     def _corrupt(self, images: Tensor, labels: Tensor, generator: Generator | None) -> Batch:
         """Corrupt images [b, C, H, W] and labels [b], all of them bad; b is at least 1."""
+
+
+corruptions: Registry[Corruption] = Registry("corruption")
+"""All corruptions by name: `corruptions.parse("salt-and-pepper(fraction=0.5)")`."""
 
 
 def check_images(images: object) -> None:

@@ -4,11 +4,12 @@ from typing import final
 from torch import Generator, Tensor
 
 from holdfast.checks import check_positive
-from holdfast.threats._attack import standard_normal
-from holdfast.threats._corruption import Batch, Corruption
+from holdfast.threats._attack_context import standard_normal
+from holdfast.threats._corruption import Batch, Corruption, corruptions
 
 
 @final
+@corruptions.register
 @dataclass(frozen=True, kw_only=True)
 class GaussianNoise(Corruption):
     r"""Images with Gaussian noise on every entry.

@@ -4,10 +4,12 @@ from typing import final
 from torch import Tensor
 
 from holdfast.checks import check_positive, failure
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Hijack(Attack):
     r"""Huge entries on some columns, to draw a block chosen by norm to them.

@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import check_count, check_fraction, failure
-from holdfast.threats._attack import Attack, AttackContext, uniform
+from holdfast.threats._attack import GENERATOR, NOTHING, Attack, attacks
+from holdfast.threats._attack_context import AttackContext, uniform
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class IeeeBitFlips(Attack):
     """The own gradient with flipped bits in its binary form, as by faulty memory.
@@ -46,8 +48,8 @@ class IeeeBitFlips(Attack):
         check_fraction("fraction", self.fraction)
 
     @property
-    def needs_generator(self) -> bool:
-        return self.fraction < 1
+    def needs(self) -> frozenset[str]:
+        return GENERATOR if self.fraction < 1 else NOTHING
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
         own, width = context.own, 8 * context.rows.element_size()

@@ -4,10 +4,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.threats._attack import Attack, AttackContext, State
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext, State
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class LazyRows(Attack):
     r"""The gradient of the previous step, sent again.

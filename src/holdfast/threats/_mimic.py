@@ -4,10 +4,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.threats._attack import Attack, AttackContext, State, of_length_one
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext, State, of_length_one
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Mimic(Attack):
     r"""Copies of one honest row, always from the same side.
@@ -42,19 +44,18 @@ class Mimic(Attack):
     takes_state = True
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
-        deviations = context.honest - context.mean
-        chosen = int((deviations @ _state(context, deviations)).argmax())
+        chosen = int((context.deviations @ context.once(_state)).argmax())
         return context.rows[~context.mask][chosen]
 
     def _learn(self, context: AttackContext) -> State:
-        deviations = context.honest - context.mean
-        state = _state(context, deviations)
+        deviations, state = context.deviations, context.once(_state)
         return state + of_length_one(deviations.T @ (deviations @ of_length_one(state)))
 
 
-def _state(context: AttackContext, deviations: Tensor) -> Tensor:
+def _state(context: AttackContext) -> Tensor:
     """[d] the state; at the first step, the longest deviation."""
     context.check_state(context.d)
+    deviations = context.deviations
     if context.state is not None:
         return context.state.to(deviations)
     return of_length_one(deviations[int(torch.linalg.vector_norm(deviations, dim=1).argmax())])

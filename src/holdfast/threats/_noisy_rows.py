@@ -4,10 +4,12 @@ from typing import final
 from torch import Tensor
 
 from holdfast.checks import check_flag, check_positive
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import GENERATOR, Attack, attacks
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class NoisyRows(Attack):
     r"""Gaussian noise, added to the own gradient or in its place.
@@ -30,7 +32,7 @@ class NoisyRows(Attack):
 
     name = "noisy-rows"
     aim = "The distance of the mean from the honest mean, and through it test accuracy."
-    needs_generator = True
+    needs = GENERATOR
 
     def __post_init__(self) -> None:
         check_positive("deviation", self.deviation)

@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import failure
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class NonFinite(Attack):
     """NaN or infinity in every entry ("nan", "inf" or "-inf"), as after an overflow.

@@ -5,11 +5,12 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.checks import check_fraction
-from holdfast.threats._attack import uniform
-from holdfast.threats._corruption import Batch, Corruption
+from holdfast.threats._attack_context import uniform
+from holdfast.threats._corruption import Batch, Corruption, corruptions
 
 
 @final
+@corruptions.register
 @dataclass(frozen=True, kw_only=True)
 class SaltAndPepper(Corruption):
     """Images with many of their pixels black or white.

@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import check_nonnegative
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class ScaledFlip(Attack):
     r"""The own gradient, reversed and scaled.

@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import check_fraction
-from holdfast.threats._attack import Attack, AttackContext
+from holdfast.threats._attack import Attack, attacks
+from holdfast.threats._attack_context import AttackContext
 
 
 @final
+@attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Shadow(Attack):
     r"""The honest mean on the columns of a block by norm, a lie below its threshold elsewhere.
@@ -19,9 +21,8 @@ class Shadow(Attack):
 
     .. math:: -\operatorname{sign}(\mu_j) \sqrt{\max(0,\; 0.95\, \tau - s_j) / b}.
 
-    The `state`, if given, is a vector [d] that the step will add to every row (its memory divided
-    by the learning rate); the bad rows are then such that they shadow the rows *with* it.
-    :meth:`learn` returns None: pass the memory as the state if the attackers know it.
+    If the call passes a `memory`, which the step will add to every row, the bad rows are such that
+    they shadow the rows *with* it.
 
     Args:
         fraction: the expected share of columns in the block, in (0, 1]; k is this share of d,
@@ -40,14 +41,13 @@ class Shadow(Attack):
     name = "shadow"
     aim = "The direction outside the heaviest columns, and through it test accuracy."
     looks_at_honest = True
-    takes_state = True
 
     def __post_init__(self) -> None:
         check_fraction("fraction", self.fraction)
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
-        context.check_state(context.d)
-        added = 0.0 if context.state is None else context.state.to(context.honest) / context.unit
+        memory = context.memory
+        added = 0.0 if memory is None else memory.detach().to(context.honest) / context.unit
         rows, k = context.honest + added, max(1, round(self.fraction * context.d))
         mean, scores = rows.mean(0), rows.square().sum(0)
         seen = scores + context.n_bad * mean.square()

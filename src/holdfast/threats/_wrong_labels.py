@@ -5,10 +5,11 @@ import torch
 from torch import Generator, Tensor
 
 from holdfast.checks import check_count, failure
-from holdfast.threats._corruption import Batch, Corruption
+from holdfast.threats._corruption import Batch, Corruption, corruptions
 
 
 @final
+@corruptions.register
 @dataclass(frozen=True, kw_only=True)
 class WrongLabels(Corruption):
     """Labels flipped, drawn at random, or all set to one class.

@@ -1,9 +1,11 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from holdfast.aggregators import Aggregator
 from holdfast.checks import check_flag, check_instance, failure
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
@@ -99,17 +101,36 @@ class Threat:
         return self.corruption(images, labels, bad_samples, generator=generator)
 
     def apply_attack(
-        self, rows: DenseRows, bad_rows: Tensor, *, seed: int, step: int, state: State = None
+        self,
+        rows: DenseRows,
+        bad_rows: Tensor,
+        *,
+        seed: int,
+        step: int,
+        state: State = None,
+        rule: Aggregator | None = None,
+        rule_arguments: Mapping[str, Any] | None = None,
     ) -> State:
-        """Overwrite bad rows in place with what they send; returns the attackers' next state."""
+        """Overwrite bad rows in place with what they send; returns the attackers' next state.
+
+        The attackers know the `rule` and what it will be given besides the rows, but not the random
+        numbers that it will draw.
+        """
         if self.attack is None or not bool(bad_rows.any()):
             return state
+        known = dict(rule_arguments or {})
+        if rule is not None and "generator" in rule.needs:
+            known["generator"] = self._noise(seed, "trials of the rule", step)
         (matrix,) = rows.tensors
-        # The attackers learn from the rows before they overwrite them.
-        learned = self.attack.learn(rows, bad_rows, state) if self.attack.takes_state else None
-        generator = self._noise(seed, "attack", step)
-        self.attack.overwrite(matrix, bad_rows, generator=generator, state=state)
-        return learned
+        return self.attack.overwrite(
+            matrix,
+            bad_rows,
+            state=state,
+            generator=self._noise(seed, "attack", step),
+            rule=rule,
+            rule_arguments=known,
+            step=step,
+        )
 
     def _identities(self, seed: int, name: str, step: int) -> torch.Generator:
         return stream(seed, name, step if self.adversaries.redrawn else 0)

@@ -134,12 +134,19 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
             # Attackers may change the rows in place, so they get a copy of the momentum.
             rows = experiment.source.layout.rows(experiment.worker_momentum(rows).matrix())
         clock.lap("gradient")
+        arguments = call_arguments(experiment, step)
+        clock.lap("aggregation")
         experiment.attack_state = threat.apply_attack(
-            rows, bad_rows, **at, state=experiment.attack_state
+            rows,
+            bad_rows,
+            **at,
+            state=experiment.attack_state,
+            rule=config.rule,
+            rule_arguments=arguments,
         )
         clock.lap("attack")
         optimizer.zero_grad()
-        result = optimizer.backward(rows, **call_arguments(experiment, step))
+        result = optimizer.backward(rows, **arguments)
         assert result is not None
         keep_direction(experiment, result)
         clock.lap("aggregation")

@@ -3,8 +3,24 @@
 Known layers have short forms; any other module is run again.
 """
 
-from holdfast.sources.layers._known import gradients_of, is_known
-from holdfast.sources.layers._layer_gradients import LayerGradients
-from holdfast.sources.layers._recomputed import Recomputed
+from holdfast.sources.layers._known import (
+    gradients_of,
+    is_known,
+    keeps_samples_apart,
+)
+from holdfast.sources.layers._layer_gradients import LayerGradients, weighted
+from holdfast.sources.layers._noise import RecordedNoise
+from holdfast.sources.layers._recomputed import Dimensions, Recomputed
+from holdfast.sources.layers._shared import Shared
 
-__all__ = ["LayerGradients", "Recomputed", "gradients_of", "is_known"]
+__all__ = [
+    "Dimensions",
+    "LayerGradients",
+    "Recomputed",
+    "RecordedNoise",
+    "Shared",
+    "gradients_of",
+    "is_known",
+    "keeps_samples_apart",
+    "weighted",
+]

@@ -111,6 +111,10 @@ class ConvolutionWeight(LayerGradients):
     def magnitudes(self) -> Tensor:
         return largest(self.inputs) * largest(self.gradients) * self.gradients[0, 0].numel()
 
+    def matrix(self, at: slice) -> Tensor:
+        # In the order of the windows: inner products need the same order in all uses only.
+        return torch.cat([torch.matmul(*chunk).flatten(1) for chunk in self._chunks()], dim=1)
+
     def keep(self, indices: Tensor) -> "ConvolutionWeight":
         return replace(self, inputs=self.inputs[indices], gradients=self.gradients[indices])
 

@@ -1,6 +1,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ class EmbeddingWeight(LayerGradients):
     parameters: tuple[Tensor]
     indices: Tensor
     gradients: Tensor
+    is_divisible: ClassVar[bool] = True
 
     def products(self) -> Tensor:
         n, n_positions, _ = self.gradients.shape
@@ -66,6 +67,15 @@ class EmbeddingWeight(LayerGradients):
 
     def magnitudes(self) -> Tensor:
         return largest(self.gradients) * self.gradients.shape[1]
+
+    def matrix(self, at: slice) -> Tensor:
+        start, stop, _ = at.indices(len(self.parameters[0]))
+        n, size = len(self.gradients), stop - start
+        samples = torch.arange(n, device=self.indices.device)[:, None].expand_as(self.indices)
+        inside = (self.indices >= start) & (self.indices < stop)
+        table = self.gradients.new_zeros(n * size, self.gradients.shape[2])
+        places = samples[inside] * size + self.indices[inside] - start
+        return table.index_add_(0, places, self.gradients[inside]).view(n, -1)
 
     def keep(self, indices: Tensor) -> "EmbeddingWeight":
         return replace(self, indices=self.indices[indices], gradients=self.gradients[indices])

@@ -29,7 +29,23 @@ def is_known(module: nn.Module) -> bool:
         kind for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.modules.")
     )
     original = next(kinds, nn.Module)
-    return issubclass(original, KNOWN) and type(module).forward is original.forward
+    is_torchs = issubclass(original, KNOWN) and type(module).forward is original.forward
+    return is_torchs or _is_transposed_linear(module)
+
+
+def _is_transposed_linear(module: nn.Module) -> bool:
+    """Whether the module is the linear layer of GPT-2, which has a weight [inputs, outputs]."""
+    kind = type(module)
+    return (kind.__module__, kind.__qualname__) == ("transformers.pytorch_utils", "Conv1D")
+
+
+def keeps_samples_apart(module: nn.Module, ndim: int, dimension: int) -> bool:
+    """Whether a known layer takes inputs of `ndim` dimensions with samples along this one."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return dimension < ndim - len(module.normalized_shape)
+    if isinstance(module, nn.Linear) or _is_transposed_linear(module):
+        return dimension < ndim - 1
+    return isinstance(module, nn.Embedding) or dimension == 0
 
 
 def gradients_of(module: nn.Module, inputs: Tensor, gradients: Tensor) -> list[LayerGradients]:
@@ -55,7 +71,7 @@ def _shared_dimensions(module: nn.Module, ndim: int) -> list[int]:
     """Dimensions of the outputs, without the samples, along which a bias or scale is repeated."""
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return list(range(1, ndim - len(module.normalized_shape)))
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear) or _is_transposed_linear(module):
         return list(range(1, ndim - 1))
     return list(range(2, ndim))  # all but the channels
 
@@ -74,6 +90,8 @@ def _of_weight(
     flat = gradients.reshape(n, -1, gradients.shape[-1])
     if isinstance(module, nn.Linear):
         return LinearWeight((weight,), inputs.reshape(n, -1, inputs.shape[-1]), flat)
+    if _is_transposed_linear(module):  # the transpose of a sum of outer products
+        return LinearWeight((weight,), flat, inputs.reshape(n, -1, inputs.shape[-1]))
     assert isinstance(module, nn.Embedding)
     indices = inputs.reshape(n, -1)
     if module.padding_idx is not None:  # the padding entry has no gradient

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -23,9 +23,11 @@ class LayerGradients(ABC):
 
     Attributes:
         parameters: the parameters, in the order of all lists of this class.
+        is_divisible: whether `matrix` can form a part of the gradients at less cost than all.
     """
 
     parameters: tuple[Tensor, ...]
+    is_divisible: ClassVar[bool] = False
 
     @abstractmethod
     def products(self) -> Tensor:
@@ -51,6 +53,10 @@ class LayerGradients(ABC):
         """
 
     @abstractmethod
+    def matrix(self, at: slice) -> Tensor:
+        """[n, c] the samples' gradients, of the rows `at` of the parameter if it is divisible."""
+
+    @abstractmethod
     def keep(self, indices: Tensor) -> "LayerGradients":
         """Only the samples at `indices`."""
 
@@ -70,6 +76,7 @@ class Explicit(LayerGradients):
 
     parameters: tuple[Tensor]
     rows: Tensor
+    is_divisible: ClassVar[bool] = True
 
     def products(self) -> Tensor:
         flat = self.rows.reshape(len(self.rows), -1)
@@ -88,6 +95,9 @@ class Explicit(LayerGradients):
     def magnitudes(self) -> Tensor:
         return largest(self.rows)
 
+    def matrix(self, at: slice) -> Tensor:
+        return self.rows[:, at].flatten(1)
+
     def keep(self, indices: Tensor) -> "Explicit":
         return replace(self, rows=self.rows[indices])
 
@@ -95,9 +105,18 @@ class Explicit(LayerGradients):
         return replace(self, rows=self.rows.double() * scale)
 
 
+def _flat(tensor: Tensor) -> Tensor:
+    """[n, ...] flattened to [n, c] in the order of its memory, without a copy of channels_last."""
+    strides = tensor.stride()
+    order = sorted(range(1, tensor.ndim), key=lambda dimension: -strides[dimension])
+    return tensor.detach().permute(0, *order).reshape(len(tensor), -1)
+
+
 def largest(tensor: Tensor) -> Tensor:
     """[n] the largest magnitude in each part of `tensor` [n, ...], in float64; NaN stays NaN."""
-    return tensor.detach().reshape(len(tensor), -1).abs().amax(1).double()
+    flat = _flat(tensor)
+    # On a CPU two reductions take a tenth of the time of abs() or an infinity norm.
+    return torch.maximum(flat.amax(1), -flat.amin(1)).double()
 
 
 def weighted(tensor: Tensor, weights: Tensor) -> Tensor:
@@ -107,7 +126,7 @@ def weighted(tensor: Tensor, weights: Tensor) -> Tensor:
 
 def squares(tensor: Tensor) -> Tensor:
     """[n] squared norms of the parts of a tensor [n, ...]."""
-    norms: Tensor = torch.linalg.vector_norm(tensor.reshape(len(tensor), -1), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(_flat(tensor), dim=1)
     return norms.double().square()
 
 

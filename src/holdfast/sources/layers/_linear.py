@@ -11,7 +11,7 @@ Inner products between samples have two forms; the sizes decide which is cheaper
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ class LinearWeight(LayerGradients):
     parameters: tuple[Tensor]
     inputs: Tensor
     gradients: Tensor
+    is_divisible: ClassVar[bool] = True
 
     def products(self) -> Tensor:
         n, n_positions, n_inputs = self.inputs.shape
@@ -71,6 +72,9 @@ class LinearWeight(LayerGradients):
 
     def magnitudes(self) -> Tensor:
         return largest(self.inputs) * largest(self.gradients) * self.inputs.shape[1]
+
+    def matrix(self, at: slice) -> Tensor:
+        return torch.matmul(self.gradients[..., at].mT, self.inputs).flatten(1)
 
     def keep(self, indices: Tensor) -> "LinearWeight":
         return replace(self, inputs=self.inputs[indices], gradients=self.gradients[indices])

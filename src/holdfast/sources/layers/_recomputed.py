@@ -10,6 +10,10 @@ from torch.func import functional_call, vjp, vmap
 from holdfast.geometry import products_between
 from holdfast.sources._batch_loss import map_tensors, tensors_of
 from holdfast.sources.layers._layer_gradients import LayerGradients, largest, squares, weighted
+from holdfast.sources.layers._noise import RepeatedNoise
+
+# The dimension of each tensor along which it holds samples; None if it is the same for all.
+Dimensions = tuple[int | None, ...]
 
 
 @final
@@ -22,9 +26,12 @@ class Recomputed(LayerGradients):
     Attributes:
         module: the module.
         names: names of the parameters in the module.
-        arguments: positional arguments and keywords of the call, samples along the first dimension.
+        arguments: positional arguments and keywords of the call.
+        noise: factors of the dropout in the call.
+        dimensions: those of the samples in the tensors of the arguments and of the noise.
         gradients: [n, ...] with respect to those outputs that influence the losses.
         outputs: the places of these among all tensors that the module returned.
+        output_dimensions: those of the samples in the outputs.
         dtype: the dtype of the computation.
     """
 
@@ -32,8 +39,11 @@ class Recomputed(LayerGradients):
     names: tuple[str, ...]
     parameters: tuple[Tensor, ...]
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    noise: tuple[Tensor, ...]
+    dimensions: Dimensions
     gradients: tuple[Tensor, ...]
     outputs: tuple[int, ...]
+    output_dimensions: Dimensions
     dtype: torch.dtype
 
     def products(self) -> Tensor:
@@ -50,55 +60,82 @@ class Recomputed(LayerGradients):
         return torch.stack(found).sum(0)
 
     def combine(self, weights: Tensor) -> list[Tensor]:
-        gradients = [weighted(gradient, weights) for gradient in self.gradients]
-        return list(self._pull_back(self.arguments, gradients))
+        scaled = [weighted(gradient, weights) for gradient in self.gradients]
+        # An output without samples was repeated for each of them, so its gradients are added.
+        pairs = zip(scaled, self.output_dimensions, strict=True)
+        whole = [g.sum(0) if dim is None else g.movedim(0, dim) for g, dim in pairs]
+        return list(self._pull_back(self._tensors(), whole))
 
     def magnitudes(self) -> Tensor:
         return torch.stack([largest(rows) for rows in self._rows()]).sum(0)
 
+    def matrix(self, at: slice) -> Tensor:
+        return torch.cat(self._rows(), dim=1)
+
     def keep(self, indices: Tensor) -> "Recomputed":
-        arguments = map_tensors(lambda tensor: tensor[indices.to(tensor.device)], self.arguments)
-        gradients = tuple(gradient[indices] for gradient in self.gradients)
-        return replace(self, arguments=arguments, gradients=gradients)
+        pairs = zip(self._tensors(), self.dimensions, strict=True)
+        kept = iter([t if d is None else t.index_select(d, indices.to(t.device)) for t, d in pairs])
+        return replace(
+            self,
+            arguments=map_tensors(lambda _: next(kept), self.arguments),
+            noise=tuple(kept),
+            gradients=tuple(gradient[indices] for gradient in self.gradients),
+        )
 
     def widened(self, scale: float) -> "Recomputed":
         wide = map_tensors(lambda t: t.double() if t.is_floating_point() else t, self.arguments)
         gradients = tuple(gradient.double() * scale for gradient in self.gradients)
         return replace(self, arguments=wide, gradients=gradients, dtype=torch.float64)
 
+    def _tensors(self) -> list[Tensor]:
+        return [*tensors_of(self.arguments), *self.noise]
+
     def _rows(self) -> list[Tensor]:
         """[n, ...] the samples' gradients, one matrix per parameter."""
 
         def of_one(tensors: list[Tensor], gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            pieces = iter(tensors)
-            one = map_tensors(lambda _: next(pieces).unsqueeze(0), self.arguments)
-            return self._pull_back(one, [gradient.unsqueeze(0) for gradient in gradients])
+            pairs = zip(tensors, self.dimensions, strict=True)
+            ones = [tensor if d is None else tensor.unsqueeze(d) for tensor, d in pairs]
+            return self._pull_back(ones, gradients)
 
-        tensors = list(tensors_of(self.arguments))
+        tensors, dimensions = self._tensors(), list(self.dimensions)
         try:
             with warnings.catch_warnings():
                 # Raised where vmap falls back to a loop.
                 warnings.filterwarnings("ignore", "There is a performance drop")
-                found = vmap(of_one)(tensors, self.gradients)
+                found = vmap(of_one, in_dims=(dimensions, 0))(tensors, self.gradients)
         except RuntimeError:  # not every operation works under vmap
+            pairs = list(zip(tensors, dimensions, strict=True))
             each = [
-                of_one([t[i] for t in tensors], tuple(g[i] for g in self.gradients))
+                of_one(
+                    [t if d is None else t.select(d, i) for t, d in pairs],
+                    tuple(gradient[i] for gradient in self.gradients),
+                )
                 for i in range(len(self.gradients[0]))
             ]
             found = tuple(torch.stack(list(column)) for column in zip(*each, strict=True))
         return [tensor.reshape(len(tensor), -1) for tensor in found]
 
-    def _pull_back(self, arguments: Any, gradients: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Gradients of the parameters for one batch of arguments and output gradients."""
+    def _pull_back(
+        self, tensors: Sequence[Tensor], gradients: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Gradients of the parameters for one batch of arguments with noise, and of gradients."""
         state = _copied_state(self.module, self.dtype)
+        pieces = iter(tensors)
+        args, keywords = map_tensors(lambda _: next(pieces), self.arguments)
+        noise = list(pieces)
 
         def run(parameters: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             own = {**state, **dict(zip(self.names, parameters, strict=True))}
-            found = list(tensors_of(functional_call(self.module, own, arguments[0], arguments[1])))
+            with RepeatedNoise(noise):
+                found = list(tensors_of(functional_call(self.module, own, args, keywords)))
             return tuple(found[place] for place in self.outputs)
 
         parameters = tuple(parameter.detach().to(self.dtype) for parameter in self.parameters)
-        found: tuple[Tensor, ...] = vjp(run, parameters)[1](tuple(gradients))[0]
+        outputs, pull_back = vjp(run, parameters)[:2]
+        # Gradients of one sample lack the dimension of samples, which is a reshape.
+        pairs = zip(gradients, outputs, strict=True)
+        found: tuple[Tensor, ...] = pull_back(tuple(g.reshape(o.shape) for g, o in pairs))[0]
         return found
 
 
