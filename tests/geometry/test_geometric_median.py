@@ -1,4 +1,4 @@
-"""The geometric median: optimal, certified, honest, by both solvers."""
+"""The geometric median: optimal, certified, honest."""
 
 import pytest
 import torch
@@ -12,10 +12,7 @@ from holdfast.geometry import (
     Outcome,
     Solution,
     geometric_median,
-    pays_to_stream,
-    streaming_geometric_median,
 )
-from holdfast.geometry import _streaming_median as streaming
 from holdfast.geometry._central import nearer_half
 from tests.loops import naming
 from tests.oracle.geometric_median import geometric_median as oracle
@@ -172,55 +169,6 @@ def test_an_impossible_tolerance_stalls_and_says_so() -> None:
     assert solution.outcome is Outcome.STALLED
     assert solution.gap is not None
     assert solution.gap < 1e-12
-
-
-@pytest.mark.parametrize("n", [100, 300])
-@pytest.mark.parametrize("shift", [0.0, 0.3])
-def test_streaming_agrees_with_the_gram_matrix(n: int, shift: float) -> None:
-    rows = gaussian(n, 9000) + shift
-    eta = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    for row_weights in (None, eta / eta.sum()):
-        found = streaming_geometric_median(DenseRows(rows), row_weights=row_weights)
-        assert found is not None
-        solution, vector = found
-        assert solution.outcome is Outcome.CERTIFIED
-        assert solution.gap is not None
-        assert solution.gap <= 1e-6
-        _, exact = solve(rows, row_weights=row_weights, tolerance=1e-10)
-        excess = objective(rows, vector, row_weights) / objective(rows, exact, row_weights) - 1
-        assert excess <= 1e-6
-        torch.testing.assert_close(solution.weights.float() @ rows, vector, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda rows: rows.index_fill(0, torch.tensor([3]), float("nan")),
-        lambda rows: rows.index_fill(0, torch.tensor([3]), 1e30),
-        lambda rows: rows.index_fill(0, torch.tensor([3]), 0.0),
-        lambda rows: rows + 1e4,
-        lambda rows: rows * 1e-30,
-        lambda rows: rows * 3e-23,
-        lambda rows: rows * 1e-18,
-    ],
-    ids=["nan", "1e30", "zero", "common part", "1e-30", "3e-23", "1e-18"],
-)
-def test_streaming_leaves_dangerous_rows_to_the_careful_way(spoil: object) -> None:
-    rows = spoil(gaussian(100, 700))  # type: ignore[operator]
-    assert pays_to_stream(DenseRows(rows))
-    assert streaming_geometric_median(DenseRows(rows)) is None
-    result = GeometricMedian().aggregate(rows)
-    assert bool(torch.isfinite(result.vector).all())
-    assert result.outcome is Outcome.CERTIFIED
-
-
-def test_streaming_gives_up_when_it_would_not_pay() -> None:
-    """In few dimensions Weiszfeld's steps are slow, and the Gram matrix is cheaper."""
-    rows = gaussian(100, 2)
-    assert streaming_geometric_median(DenseRows(rows)) is None
-    assert GeometricMedian().aggregate(rows).outcome in (Outcome.CERTIFIED, Outcome.EXACT)
-    assert not pays_to_stream(DenseRows(rows[: streaming.FEW_ROWS - 1]))
-    assert not pays_to_stream(DenseRows(rows.bfloat16()))
 
 
 def test_nothing_is_certified_beyond_the_precision_of_the_products() -> None:

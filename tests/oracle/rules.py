@@ -123,6 +123,34 @@ def covariance_filter(rows: Tensor, n_bad: int) -> Tensor:
     return best
 
 
+def principal_scores(products: Tensor, weights: Tensor) -> tuple[float, Tensor]:
+    """The largest variance and the scores along it from inner products, by all eigenvectors."""
+    shares = weights / weights.sum()
+    image = products @ shares
+    centered = products - image[:, None] - image[None, :] + shares @ image
+    roots = shares.sqrt()
+    values, vectors = torch.linalg.eigh(centered * roots[:, None] * roots[None, :])
+    variance = float(values[-1].clamp(min=0))
+    if variance == 0.0:
+        return 0.0, torch.zeros_like(weights)
+    return variance, (centered @ (roots * vectors[:, -1])).square() / variance
+
+
+def covariance_filter_weights(products: Tensor, shares: Tensor, n_bad: int) -> Tensor:
+    """The weights of the covariance filter, by all of its steps."""
+    trust = torch.ones_like(shares)
+    best, smallest = trust, float("inf")
+    while float((shares * trust).sum()) > len(shares) - 2 * n_bad:
+        variance, scores = principal_scores(products, shares * trust)
+        if variance < smallest:
+            best, smallest = trust, variance
+        if variance == 0.0:
+            break
+        scores = torch.where(trust > 0, scores, 0.0)
+        trust = trust * (1 - scores / scores.max())
+    return shares * best / (shares * best).sum()
+
+
 def nearest_neighbor_mixing(rows: Tensor, n_bad: int) -> Tensor:
     points = rows.double()
     return torch.stack(

@@ -7,7 +7,7 @@ from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_positive
-from holdfast.geometry import Gram, Outcome, Solution, principal_scores
+from holdfast.geometry import Gram, Outcome, PrincipalScores, Solution
 
 
 @final
@@ -50,12 +50,13 @@ class ResilienceFilter(GramAggregator):
         shares = context.weights_of(gram.n)
         sigma = self.sigma / gram.unit
         bound = 4 * sigma * sigma  # overflows to infinity, where a power would raise
+        scores_of = PrincipalScores(gram)
         trust = torch.ones_like(shares)
         kept = trust >= 0.5
         outcome = Outcome.FINISHED
         step = 0
         while True:
-            variance, scores = principal_scores(gram, shares * trust * kept)
+            variance, scores = scores_of(shares * trust * kept)
             if variance * float((shares * trust * kept).sum()) <= bound:
                 break
             trust = trust * (1 - torch.where(kept, scores, 0.0) / scores[kept].max())

@@ -8,7 +8,7 @@ from holdfast.aggregators._bad_row_limit import BadRowLimit
 from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._families import GramAggregator
 from holdfast.checks import check_positive
-from holdfast.geometry import Gram, Outcome, Solution, principal_scores
+from holdfast.geometry import Gram, Outcome, PrincipalScores, Solution
 
 
 @final
@@ -48,8 +48,9 @@ class SpectralFilter(BadRowLimit, GramAggregator):
         sigma = (self.sigma or 0.0) / gram.unit
         bound = sigma * sigma  # overflows to infinity, where a power would raise
         n_rounds = self.n_bad_left(gram.n, gram.n_lost)
+        scores_of = PrincipalScores(gram)
         for round_ in range(n_rounds):
-            variance, scores = principal_scores(gram, weights)
+            variance, scores = scores_of(weights)
             if variance <= bound:
                 return Solution(weights / weights.sum(), Outcome.FINISHED, round_)
             weights[int(torch.where(weights > 0, scores, -1.0).argmax())] = 0.0

@@ -2,10 +2,11 @@
 
 from holdfast.geometry._central import (
     FAR,
+    half_weight_radii,
     half_weight_radius,
     least,
     most_central,
-    principal_scores,
+    squared_hull_distances,
 )
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
@@ -24,10 +25,12 @@ from holdfast.geometry._kernels import full_precision, products_between, working
 from holdfast.geometry._measure import measure
 from holdfast.geometry._mixed_rows import MixedColumnRows, MixedRows, Mixture, mixed_rows
 from holdfast.geometry._order_statistics import median, order_statistics
+from holdfast.geometry._principal_scores import PrincipalScores
 from holdfast.geometry._rows import ColumnRows, Rows, by_column
+from holdfast.geometry._sketch import Sketch, columns_per_sampled, pays_to_stream
 from holdfast.geometry._sketched_rows import SketchedRows
 from holdfast.geometry._solution import Outcome, Solution
-from holdfast.geometry._streaming_median import pays_to_stream, streaming_geometric_median
+from holdfast.geometry._streaming_median import streaming_geometric_median
 from holdfast.geometry._tiling import Block, Tiling
 
 __all__ = [
@@ -45,15 +48,19 @@ __all__ = [
     "MixedRows",
     "Mixture",
     "Outcome",
+    "PrincipalScores",
     "Rows",
+    "Sketch",
     "SketchedRows",
     "Solution",
     "Tiling",
     "attach_gradient",
     "by_column",
+    "columns_per_sampled",
     "distances_from",
     "full_precision",
     "geometric_median",
+    "half_weight_radii",
     "half_weight_radius",
     "least",
     "length",
@@ -63,9 +70,9 @@ __all__ = [
     "most_central",
     "order_statistics",
     "pays_to_stream",
-    "principal_scores",
     "products_between",
     "squared_distances",
+    "squared_hull_distances",
     "streaming_geometric_median",
     "working_dtype",
 ]

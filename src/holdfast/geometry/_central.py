@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from holdfast.geometry._gram import Gram
-
 # Clipping rows to this distance moves a median by less than 1 / FAR of a usual distance.
 FAR = 1e5
 """Rows farther than this many usual distances count as infinitely far."""
@@ -43,27 +41,29 @@ def most_central(distances: Tensor, weights: Tensor | None = None) -> int:
 
 def half_weight_radius(distances: Tensor, weights: Tensor) -> float:
     """The smallest of the distances [n] within which more than half of the weight lies."""
-    ordered, order = distances.sort()
-    reached = weights[order].cumsum(0) > 0.5 * weights.sum() * (1 + _ROUNDING)
-    return float(ordered[int(torch.nonzero(reached)[0, 0])])
+    return float(half_weight_radii(distances[None], weights)[0])
 
 
-def principal_scores(gram: Gram, weights: Tensor) -> tuple[float, Tensor]:
-    r"""The largest variance of the weighted rows, and each row's squared deviation along it.
+def half_weight_radii(distances: Tensor, weights: Tensor) -> Tensor:
+    """[n] for every row of the distances [n, n], its :func:`half_weight_radius`."""
+    ordered, order = distances.sort(dim=1)
+    reached = weights[order].cumsum(1) > 0.5 * weights.sum() * (1 + _ROUNDING)
+    return ordered.gather(1, reached.to(torch.uint8).argmax(1, keepdim=True))[:, 0]
 
-    With :math:`\mu = \sum_i c_i x_i / \sum_i c_i` and the top eigenpair :math:`(\lambda, v)` of
-    :math:`\sum_i c_i (x_i - \mu)(x_i - \mu)^T / \sum_i c_i`, returns :math:`\lambda` and
-    :math:`\tau_i = \langle x_i - \mu, v \rangle^2`. Costs O(n^3).
+
+def squared_hull_distances(products: Tensor) -> Tensor:
+    """[n] lower bounds on the squared distance of each point from all means of the other points.
+
+    `products` [n, n] are inner products about any point. The bounds are the squared distances from
+    the affine hulls of the others, zero if those are lost in rounding. Costs O(n^3).
     """
-    products = gram.products[: gram.n, : gram.n]
-    shares = weights / weights.sum()
-    image = products @ shares
-    centered = products - image[:, None] - image[None, :] + shares @ image
-    # The d x d covariance has the same nonzero eigenvalues as this n x n matrix with entries
-    # sqrt(c_i c_j) <x_i - mu, x_j - mu> / sum(c).
-    roots = shares.sqrt()
-    values, vectors = torch.linalg.eigh(centered * roots[:, None] * roots[None, :])
-    variance = float(values[-1].clamp(min=0))
-    if variance == 0.0:
-        return 0.0, torch.zeros_like(weights)
-    return variance, (centered @ (roots * vectors[:, -1])).square() / variance
+    # A slightly smaller matrix has smaller distances, and it has no inverse in case of doubt.
+    smaller = products - torch.diag(1e-9 * products.diagonal())
+    factor, failed = torch.linalg.cholesky_ex(smaller)
+    if bool(failed):
+        return torch.zeros_like(products[0])
+    inverse = torch.cholesky_inverse(factor)
+    # The diagonal of an inverse holds the reciprocals of the squared distances from the span of the
+    # others and the base point; the correction lets the base point go.
+    sums = inverse.sum(1)
+    return 1.0 / (inverse.diagonal() - sums.square() / sums.sum())

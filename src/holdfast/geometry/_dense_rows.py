@@ -17,6 +17,9 @@ from holdfast.geometry._parts import CACHED, Parts
 from holdfast.geometry._rows import ColumnRows
 from holdfast.geometry._tiling import Tiling
 
+SWEPT = 2**21
+"""Entries of the rows between two products of a sweep: the second one reads from the cache."""
+
 
 @final
 class DenseRows(ColumnRows):
@@ -107,7 +110,7 @@ class DenseRows(ColumnRows):
         total = torch.zeros(n_points, n_points, dtype=wide, device=self.device)
         with _kernels.full_precision():
             for at, piece in self._parts.working_pieces():
-                total[:n, :n] += _kernels.products_between(piece, piece)
+                total[:n, :n] += _kernels.products_among(piece)
                 if len(references):
                     others = references[:, at].to(piece)
                     total[:n, n:] += _kernels.products_between(piece, others)
@@ -193,11 +196,38 @@ class DenseRows(ColumnRows):
         weights = weights.to(self.device, self.dtype)
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         with _kernels.full_precision():
-            # Smaller pieces, whose second product would read from the cache, are not faster.
             for at, piece in self._parts.working_pieces():
-                _kernels.weighted_sum(piece, weights, out[at])
-                total += _kernels.products_between(piece, out[None, at])[:, 0]
+                width = max(1, SWEPT // self.n // _kernels.TILE) * _kernels.TILE
+                chunks = piece.split(width, dim=1), out[at].split(width)
+                for chunk, target in zip(*chunks, strict=True):
+                    _kernels.weighted_sum(chunk, weights, target)
+                    total += _kernels.products_between(chunk, target[None])[:, 0]
         return self.holders.sum(total)
+
+    def products_with_row(self, index: int) -> Tensor:
+        """[n] inner products of all rows with the row at `index`."""
+        total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
+        with _kernels.full_precision():
+            for _, piece in self._parts.working_pieces():
+                total += _kernels.products_between(piece, piece[index : index + 1])[:, 0]
+        return self.holders.sum(total)
+
+    def sampled_products(self, every: int) -> tuple[Tensor, float]:
+        """[n, n] inner products estimated from about one column in `every`, always the same ones.
+
+        Every tensor is sampled, and its products count for all of its columns. The second result is
+        the share of columns that is sampled in the tensor where it is smallest.
+        """
+        wide = _kernels.wide_dtype(self.device)
+        total = torch.zeros(self.n, self.n, dtype=wide, device=self.device)
+        largest = 1.0
+        with _kernels.full_precision():
+            for _, piece in self._parts.working_pieces():
+                sample, factor = _kernels.sampled_columns(piece, every)
+                total += factor * _kernels.products_among(sample)
+                largest = max(largest, factor)
+        largest = float(self.holders.max(torch.tensor(largest, dtype=wide, device=self.device)))
+        return self.holders.sum(total), 1.0 / largest
 
     @property
     def streamable(self) -> "DenseRows":

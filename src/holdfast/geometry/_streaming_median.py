@@ -1,101 +1,171 @@
-"""The geometric median of many rows without their Gram matrix."""
+"""The geometric median of many rows without their Gram matrix: sketch, then polish."""
 
 import math
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
 
-from holdfast.geometry._geometric_median import distance_bound, relative_gap
-from holdfast.geometry._measure import CLOSE, FAST_PRECISION, norms_in_safe_range
+from holdfast.geometry._geometric_median import relative_gap
+from holdfast.geometry._measure import CLOSE, FAST_PRECISION
 from holdfast.geometry._rows import StreamableRows
+from holdfast.geometry._sketch import Sketch, columns_per_sampled
 from holdfast.geometry._solution import Outcome, Solution
 
-# `python -m benchmarks crossover`: the costs meet at 50 to 70 rows.
-FEW_ROWS = 64
-"""For fewer rows the Gram matrix is cheaper than the sweeps."""
+ROWS_PER_SWEEP = 16
+"""A Gram matrix of n rows costs about 1 + n / 16 sweeps (`python -m benchmarks crossover`)."""
 
-ROWS_PER_SWEEP = 15
-"""A Gram matrix of n rows costs about n / 15 sweeps on a CPU (the same benchmark)."""
+SKETCHED_STEPS = 3
+"""Newton steps in the sketch: more would polish the sampling error."""
 
+PATIENCE = 3
+"""Sweeps after which some gap must be certified."""
 
-def pays_to_stream(rows: StreamableRows) -> bool:
-    """Whether `streaming_geometric_median` is likely to be faster than the Gram matrix."""
-    # On an accelerator a Gram matrix is cheap, and each sweep would wait for the host.
-    return rows.n >= FEW_ROWS and rows.device.type == "cpu" and rows.has_working_dtype
+FLOAT32_ROUNDING = 3e-7
+"""Relative error of squared norms and of products with one vector, in multiples of the norms."""
+
+LEAST_CURVATURE = 1e-3
+"""Smaller differences of trace and norm of the sampled products are rounding."""
 
 
 def streaming_geometric_median(
     rows: StreamableRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
 ) -> tuple[Solution, Tensor] | None:
-    r"""The certified geometric median and its vector [d] by sweeps over the rows.
+    r"""The certified geometric median and its vector [d] by a sketch and sweeps over the rows.
 
-    A sweep at weights w gives :math:`y = \sum_i w_i x_i` and its inner products with all rows,
-    hence all distances :math:`d_i`. Weiszfeld's step is :math:`w_i \propto \eta_i / d_i`. Two
-    consecutive sweeps certify, by the smaller of two bounds. The vectors
-    :math:`(x_i - y^+) / d_i(y)` have weighted sum zero, so divided by their largest norm
-    :math:`s = \max_i d_i(y^+) / d_i(y)` they are feasible for the dual problem, and
-    :math:`\min f \ge \sum_i \eta_i d_i(y^+)^2 / (d_i(y) s)`. By the same sum,
-    :math:`\|\nabla f(y^+)\| \le \sum_i \eta_i |1 - d_i(y^+) / d_i(y)|`, and the nearest majority of
-    rows bounds the distance to the minimizer.
+    A :class:`Sketch` gives weights w near those of the median. A sweep at w gives the point
+    :math:`y = \sum_i w_i x_i` and its inner products with all rows, hence all distances
+    :math:`d_i` exactly. With these a Newton step, whose matrix alone is estimated by the sketch,
+    improves w: its error is a product of two small ones, so that the second or third sweep
+    certifies.
+
+    *Certificate.* Let :math:`a_i = \eta_i / d_i`, :math:`T = \sum_i a_i`, :math:`u_i` the unit
+    vectors from y to the rows, and :math:`\delta = \sum_i |a_i / T - w_i| d_i`. Because
+    :math:`\sum_i w_i (x_i - y) = 0`, the slope :math:`\|\sum_i \eta_i u_i\|` is at most
+    :math:`T \delta`. For any t, with :math:`t_i` its part perpendicular to :math:`u_i`,
+    :math:`\|x_i - y - t\| - d_i \ge -\langle u_i, t \rangle + \|t_i\|^2 / 2 (d_i + \|t\|)`, so
+
+    .. math:: f(y + t) - f(y) \ge -T \delta \|t\| + T c \|t\|^2 / 2 (1 + \|t\| / d_{\min}),
+
+    where :math:`c = 1 - \lambda` and :math:`\lambda` is the largest eigenvalue of
+    :math:`A = \sum_i (a_i / T) u_i u_i^T`. At :math:`\|t\| = \rho = 4 \delta / c`, if
+    :math:`\rho \le d_{\min}`, the right side is at least zero. By convexity the minimizer is then
+    not farther than :math:`\rho`, and maximizing over :math:`\|t\| \le \rho` bounds the gap by
+    :math:`T \delta^2 (1 + \rho / d_{\min}) / 2 c`.
+
+    *Curvature.* A has trace 1, so c is the sum of its eigenvalues but the largest. Restricted to
+    the sampled columns, A has smaller eigenvalues one by one (Cauchy's interlacing), and their sum
+    but the largest is at least trace minus Frobenius norm, which the sampled products give. So c is
+    at least about the sampled share of columns, whatever the other columns hold.
 
     Returns None, so that the Gram matrix is used, if the rows look dangerous (as in
     :func:`measure`) or if the remaining sweeps, at the rate of the last ones, would cost more than
-    the Gram matrix. Rows in high dimension are nearly orthogonal about their median, and three or
-    four sweeps suffice.
+    the Gram matrix.
     """
     if tolerance < FAST_PRECISION:
         return None
     eta = row_weights
     if eta is None:
         eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
-    squares = rows.squared_norms()
-    if not norms_in_safe_range(squares, rows.dtype):
+    sketch = Sketch.of(rows, columns_per_sampled(rows.n, rows.d))
+    if sketch is None:
         return None
+    rounding = 0.0 if rows.dtype is torch.float64 else FLOAT32_ROUNDING
+    polish = _Polish(sketch=sketch, eta=eta, rounding=rounding)
+    weights = polish.start()
     out = torch.empty(rows.d, dtype=rows.dtype)
-    weights = _normalized(eta / squares.sqrt())  # Weiszfeld's step from the origin
-    n_affordable = rows.n // ROWS_PER_SWEEP
-    before = _distances(rows, weights, squares, out)
+    n_affordable = 1 + rows.n // ROWS_PER_SWEEP
     gap = math.inf
     for step in range(1, n_affordable + 1):
-        if before is None:
+        products = rows.sweep(weights, out)
+        squared = sketch.squares - 2 * products + weights @ products
+        if not bool((squared >= CLOSE * sketch.squares).all()):
             return None
-        weights = _normalized(eta / before)
-        after = _distances(rows, weights, squares, out)
-        if after is None:
-            return None
-        previous_gap, gap = gap, relative_gap(_gap(eta, before, after), after, eta)
+        distances = squared.sqrt()
+        previous_gap, gap = gap, relative_gap(polish.gap(weights, distances), distances, eta)
         if gap <= tolerance:
             return Solution(weights, Outcome.CERTIFIED, step, max(gap, FAST_PRECISION)), out
-        if step + _sweeps_left(previous_gap, gap, tolerance) > n_affordable:
+        if step + _sweeps_left(previous_gap, gap, tolerance, step) > n_affordable:
             return None
-        before = after
+        weights = polish.improved(weights, distances)
     return None
+
+
+def _sweeps_left(previous_gap: float, gap: float, tolerance: float, step: int) -> float:
+    """How many more sweeps reach the tolerance at the present rate of convergence."""
+    if math.isinf(previous_gap):  # the rate is not known yet
+        return 1 if math.isfinite(gap) or step < PATIENCE else math.inf
+    rate = math.log(previous_gap / gap) if gap < previous_gap else 0.0
+    return math.log(gap / tolerance) / rate if rate > 0 else math.inf
 
 
 def _normalized(weights: Tensor) -> Tensor:
     return weights / weights.sum()
 
 
-def _distances(
-    rows: StreamableRows, weights: Tensor, squares: Tensor, out: Tensor
-) -> Tensor | None:
-    """[n] distances from the point with these weights, written to `out`; None if inaccurate."""
-    products = rows.sweep(weights, out)
-    squared = squares - 2 * products + weights @ products
-    return squared.sqrt() if bool((squared >= CLOSE * squares).all()) else None
+def _centered(products: Tensor, weights: Tensor) -> Tensor:
+    """[n, n] inner products about the point with these weights."""
+    image = products @ weights
+    return products - image[:, None] - image + weights @ image
 
 
-def _gap(eta: Tensor, before: Tensor, after: Tensor) -> float:
-    """The certified gap: the smaller of the dual bound and the bound by the slope."""
-    ratio = after / before
-    dual = float((eta * after * (1 - ratio / ratio.max())).sum())
-    slope = float((eta * (1 - ratio).abs()).sum())
-    return min(dual, slope * distance_bound(after, eta))
+@final
+@dataclass(frozen=True, eq=False)
+class _Polish:
+    """Steps toward the median and a bound on the gap, from exact distances and the sketch."""
 
+    sketch: Sketch
+    eta: Tensor
+    rounding: float
 
-def _sweeps_left(previous_gap: float, gap: float, tolerance: float) -> float:
-    """How many more sweeps reach the tolerance at the present rate of convergence."""
-    if math.isinf(previous_gap):
-        return 1
-    rate = math.log(previous_gap / gap) if gap < previous_gap else 0.0
-    return math.log(gap / tolerance) / rate if rate > 0 else math.inf
+    def start(self) -> Tensor:
+        """Weights of the sketched median."""
+        squares, products = self.sketch.squares, self.sketch.products
+        weights = _normalized(self.eta / squares.sqrt())  # Weiszfeld's step from the origin
+        for _ in range(SKETCHED_STEPS):
+            image = products @ weights
+            squared = squares - 2 * image + weights @ image
+            weights = self.improved(weights, squared.clamp(min=CLOSE * squares).sqrt())
+        return weights
+
+    def improved(self, weights: Tensor, distances: Tensor) -> Tensor:
+        r"""Weights after a Newton step for :math:`w_i d_i(w) / \eta_i` to be equal over i.
+
+        With the inner products G about the point, a change v of the weights changes :math:`d_i` by
+        :math:`-(G v)_i / d_i` to first order.
+        """
+        products = _centered(self.sketch.products, weights)
+        products.diagonal().copy_(distances.square())  # these are known exactly
+        system = torch.diag(distances) - (weights / distances)[:, None] * products
+        both = torch.stack([self.eta, weights * distances], dim=1)
+        solved, failed = torch.linalg.solve_ex(system, both)
+        if bool(failed):
+            return _normalized(self.eta / distances)
+        # The weights keep their sum.
+        level = solved[:, 1].sum() / solved[:, 0].sum()
+        change = level * solved[:, 0] - solved[:, 1]
+        image = products @ change
+        squared = distances.square() - 2 * image + change @ image
+        if not bool((squared > 0.1 * distances.square()).all()):  # too long a step, or not finite
+            return _normalized(self.eta / distances)
+        return _normalized(self.eta / squared.sqrt())
+
+    def gap(self, weights: Tensor, distances: Tensor) -> float:
+        """The certified gap at the point with these weights and these exact distances."""
+        attraction = self.eta / distances
+        total = float(attraction.sum())
+        pulls = attraction / total
+        # Relative errors of the distances enter the pulls, and their sum.
+        errors = self.rounding * self.sketch.squares / distances.square()
+        delta = float((((pulls - weights).abs() + 2 * pulls * errors) * distances).sum())
+        roots = pulls.sqrt() / distances
+        seen = _centered(self.sketch.sampled, weights) * roots[:, None] * roots
+        trace = float(seen.trace())
+        curvature = self.sketch.share * (trace - float(seen.norm()))
+        if not curvature > LEAST_CURVATURE * self.sketch.share:
+            return math.inf
+        nearest, radius = float(distances.min()), 4 * delta / curvature
+        if radius > nearest:
+            return math.inf
+        return total * delta * delta * (1 + radius / nearest) / (2 * curvature)
