@@ -76,7 +76,7 @@ def test_defaults_are_left_out() -> None:
         ("mixing(n_bad=1) | " * 30 + "mean", r"`rule` must have at most 20 stages, got 31\."),
         (
             "krum(n_byz=2)",
-            r"`krum` must be given n_bad, bad_fraction, got 'n_byz'\.",
+            r"`krum` must be given n_bad, bad_fraction, relaxed, got 'n_byz'\.",
         ),
         ("mean(x=1)", r"`mean` must be given no arguments, got 'x'\."),
         ("krum(n_bad=-1)", r"`n_bad` must be a whole number of at least 0, got -1\."),
@@ -106,7 +106,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_json_has_every_field() -> None:
-    expected = {"name": "krum", "n_bad": None, "bad_fraction": 0.2}
+    expected = {"name": "krum", "n_bad": None, "bad_fraction": 0.2, "relaxed": False}
     assert rules.to_json(Krum(bad_fraction=0.2)) == expected
 
 
