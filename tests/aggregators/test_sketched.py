@@ -71,6 +71,6 @@ def test_bad_arguments(bad: dict[str, object]) -> None:
 def test_the_generator_must_be_given_and_columns_must_be_read() -> None:
     with pytest.raises(ValueError, match=r"^`generator` must be given to Sketched"):
         Sketched(rule="medoid")(gaussian(3, 4))
-    inner = Sketched(rule="sketched | medoid")
+    inner = Sketched(fraction=0.1, rule="sketched | medoid")
     with pytest.raises(ValueError, match=r"^SketchedRows cannot be read by column"):
         inner(gaussian(9, 4000), generator=torch.Generator())

@@ -19,7 +19,7 @@ def test_presets_by_name() -> None:
     assert list(presets) == ["bgmd", "bgmd-paper", "bgmd-published"]
     ours, paper, published = (preset(f"{name}(fraction=0.05)") for name in presets)
     assert isinstance(ours, RobustStep)
-    assert ours.rule == Sketched(fraction=0.05, rule="geometric-median")
+    assert ours.rule == Sketched(rule="geometric-median")
     assert (ours.selector, ours.units) == (TopNorm(fraction=0.05, tile=1), "parameter")
     assert isinstance(paper, SelectFirstStep)
     assert isinstance(published, SelectFirstStep)

@@ -22,11 +22,37 @@ def test_delivery_splits_a_vector_to_the_bit(selector: Selector, dtype: torch.dt
     for seed in range(4):
         total = gaussian(1, D, seed, dtype)[0]
         found = deliver(total.clone(), selector, (200, 30), step=seed, generator=seeded())
-        assert (found.now + found.later).equal(total)
-        assert found.later[found.block.columns].count_nonzero() == 0
+        later = torch.zeros_like(total) if found.later is None else found.later
+        assert (found.now + later).equal(total)
+        assert later[found.block.columns].count_nonzero() == 0
         assert oracle.remainder(found.now, found.block.columns).count_nonzero() == 0
-        share = float(found.later.double().square().sum() / total.double().square().sum())
+        share = float(later.double().square().sum() / total.double().square().sum())
         assert found.residual == pytest.approx(share, rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind", ["normal", "heavy tails", "equal", "signs", "few", "zero", "periodic"]
+)
+def test_delivery_of_many_single_columns(kind: str) -> None:
+    """A sampled threshold takes about k columns, and never another one than the largest."""
+    d, k = 200_003, 20_000
+    normal = gaussian(1, d)[0]
+    total = {
+        "normal": normal,
+        "heavy tails": normal**9,
+        "equal": torch.ones(d),
+        "signs": normal.sign(),
+        "few": torch.zeros(d).index_fill_(0, torch.arange(50), 3.0),
+        "zero": torch.zeros(d),
+        # As the stride of the sample, which then sees nothing of the large entries.
+        "periodic": normal + 100.0 * (torch.arange(d) % 12 == 5),
+    }[kind]
+    selector = TopNorm(fraction=0.1, tile=1)
+    found = deliver(total.clone(), selector, (d,), step=0, generator=seeded())
+    assert found.later is not None
+    assert (found.now + found.later).equal(total)
+    assert float(found.now.abs()[found.block.columns].min()) >= float(found.later.abs().max())
+    assert 0.9 * k <= len(found.block) <= 1.1 * k or kind == "periodic"
 
 
 @every_selector

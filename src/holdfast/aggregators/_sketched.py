@@ -6,8 +6,12 @@ import torch
 from holdfast.aggregators._aggregator import Aggregator, rules
 from holdfast.aggregators._call import GENERATOR, CallContext
 from holdfast.aggregators._wrapper import Wrapper
+from holdfast.checks import check_fraction
 from holdfast.geometry import Rows, SketchedRows, by_column
 from holdfast.selectors import NormSampling, Tile, row_norms
+
+COLUMNS = 2**14
+"""Columns of a sketch by default."""
 
 
 @final
@@ -25,7 +29,8 @@ class Sketched(Wrapper):
     `generator`.
 
     Args:
-        fraction: the share of tiles that is read, in (0, 1].
+        fraction: the share of tiles that is read, in (0, 1]. None stands for about 16,384 columns,
+            which estimate cosines to about a percent, however many there are.
         tile: columns that are drawn together; see :class:`~holdfast.selectors.NormSampling`.
         rule: the rule, or its name.
 
@@ -37,7 +42,7 @@ class Sketched(Wrapper):
         True
     """
 
-    fraction: float = 0.1
+    fraction: float | None = None
     tile: Tile = None
     rule: Aggregator | str
 
@@ -47,7 +52,9 @@ class Sketched(Wrapper):
 
     def __post_init__(self) -> None:
         self._set_rule()
-        NormSampling(fraction=self.fraction, tile=self.tile)  # checks both
+        NormSampling(fraction=self.fraction or 1.0, tile=self.tile)  # checks both
+        if self.fraction is not None:
+            check_fraction("fraction", self.fraction)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -63,7 +70,8 @@ class Sketched(Wrapper):
     def _transform(self, rows: Rows, context: CallContext) -> tuple[Rows, CallContext]:
         assert context.generator is not None
         rows = by_column(rows)
-        selector = NormSampling(fraction=self.fraction, tile=self.tile)
+        fraction = min(1.0, COLUMNS / rows.d) if self.fraction is None else self.fraction
+        selector = NormSampling(fraction=fraction, tile=self.tile)
         tiling = selector.tiling(rows.sections)
         norms, lengths = row_norms(rows, tiling, capped=True, row_weights=context.row_weights)
         # Holders of different columns draw different numbers of tiles: each from a generator of

@@ -15,7 +15,7 @@ from holdfast.geometry._tiling import Block
 
 # `python -m benchmarks when_a_block_pays`: the Gram matrix of a tenth of the columns then costs
 # 1.5 means and more, as a scaled copy of the block with a few sweeps over it does.
-MANY_ROWS = 256
+MANY_ROWS = 512
 """From so many rows on, a solver may stream the sketch."""
 
 

@@ -1,6 +1,6 @@
 """Columns cut into tiles: contiguous, cheap to gather, each within one parameter."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -154,19 +154,38 @@ class Tiling:
 
 
 @final
-@dataclass(frozen=True, eq=False)
 class Block:
     """Chosen columns, with the probability of each to be chosen.
 
-    Attributes:
+    Args:
         tiling: the tiles to choose from.
-        tiles: [t] numbers of the chosen tiles, increasing, on the CPU.
-        probabilities: [t] probability of each of these tiles to be chosen (float64, CPU).
+        tiles: [t] numbers of the chosen tiles, increasing, on the CPU; or a function that returns
+            them, which is called only if they are asked for.
+        probabilities: [t] probability of each of these tiles to be chosen (float64, CPU); 1 for
+            each by default.
     """
 
-    tiling: Tiling
-    tiles: Tensor
-    probabilities: Tensor
+    def __init__(
+        self,
+        tiling: Tiling,
+        tiles: Tensor | Callable[[], Tensor],
+        probabilities: Tensor | None = None,
+    ) -> None:
+        self.tiling = tiling
+        self._tiles = tiles
+        self._probabilities = probabilities
+
+    @cached_property
+    def tiles(self) -> Tensor:
+        """[t] numbers of the chosen tiles, increasing, on the CPU."""
+        return self._tiles if isinstance(self._tiles, Tensor) else self._tiles()
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """[t] probability of each of these tiles to be chosen (float64, CPU)."""
+        if self._probabilities is not None:
+            return self._probabilities
+        return torch.ones(len(self.tiles), dtype=torch.float64)
 
     @property
     def is_whole(self) -> bool:

@@ -44,11 +44,10 @@ class PendingUpdate:
         delivered = deliver(
             total, step.selector, layout.sizes, step=step.n_steps, generator=step.generator
         )
-        is_whole = delivered.block.is_whole
         # The optimizer has written its own update already, and without a rounded difference.
-        if self._update is not None or not is_whole:
+        if self._update is not None or delivered.later is not None:
             layout.write_values(before.add_(delivered.now))
-        self._update = None if is_whole else delivered.later
+        self._update = delivered.later
         return delivered
 
     def state(self) -> Tensor | None:

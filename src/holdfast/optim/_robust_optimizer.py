@@ -189,7 +189,7 @@ class RobustOptimizer(Optimizer):
                 self.result,
                 block=delivered.block,
                 residual=delivered.residual,
-                carried_norm=length(delivered.later),
+                carried_norm=0.0 if delivered.later is None else length(delivered.later),
             )
 
     def _check_holds(self, layout: Layout) -> None:

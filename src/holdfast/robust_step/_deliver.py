@@ -16,13 +16,13 @@ class Delivered:
 
     Attributes:
         now: [d] the vector on the block, zero elsewhere.
-        later: [d] the vector off the block, zero on it.
+        later: [d] the vector off the block, zero on it; None if nothing is left.
         block: the columns that are delivered now.
         residual: the share of the squared norm that is left for later.
     """
 
     now: Tensor
-    later: Tensor
+    later: Tensor | None
     block: Block
     residual: float
 
@@ -38,22 +38,31 @@ def deliver(
     """Split the vector `total` [d], which is overwritten, by the block that `selector` chooses.
 
     Args:
-        total: what is owed. Its storage becomes `later`.
-        selector: chooses the block by the norms of the vector's tiles.
+        total: what is owed. Its storage becomes one of the two parts.
+        selector: chooses the block by the vector.
         sections: numbers of columns per parameter.
         step: the number of blocks chosen before.
         generator: source of random numbers, on the CPU.
     """
     tiling = selector.tiling(sections)
+    threshold = selector.threshold(total)
+    if threshold is not None:
+        now = torch.nn.functional.hardshrink(total, threshold)
+        later = total.sub_(now)  # exact: an entry is in one of the two
+        block = Block(tiling, lambda: torch.nonzero(now)[:, 0].cpu())
+        return Delivered(now, later, block, _share(later, now))
     block = selector.select(tiling, tiling.norms(total), step=step, generator=generator)
-    now = torch.zeros_like(total)
     if block.is_whole:
-        # The two parts trade places, which costs no copy.
-        return Delivered(total, now, block, 0.0)
+        return Delivered(total, None, block, 0.0)
     tiles = block.tiles.to(total.device)
-    chosen = tiling.take(total, tiles)
+    now, chosen = torch.zeros_like(total), tiling.take(total, tiles)
     tiling.put(now, tiles, chosen)
     tiling.clear(total, tiles)
-    left = length(total)
-    owed = math.hypot(left, length(chosen))
-    return Delivered(now, total, block, (left / owed) ** 2 if owed > 0 else 0.0)
+    return Delivered(now, total, block, _share(total, chosen))
+
+
+def _share(later: Tensor, now: Tensor) -> float:
+    """The share of the squared norm of both parts that is in `later`."""
+    left = length(later)
+    owed = math.hypot(left, length(now))
+    return (left / owed) ** 2 if owed > 0 else 0.0

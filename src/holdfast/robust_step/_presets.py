@@ -26,7 +26,7 @@ def bgmd(
     """Block coordinate geometric median descent: aggregate the rows, then deliver a block.
 
     Args:
-        fraction: the share of columns that each step moves, and that the sketch reads, in (0, 1].
+        fraction: the share of columns that each step moves, in (0, 1].
         tile: columns that are moved together; single columns by default.
         units: of what is carried, for a step used alone; "gradient" with momentum or Adam.
             `RobustOptimizer` delivers after the optimizer and needs no units.
@@ -41,7 +41,7 @@ def bgmd(
         True
     """
     if rule is None:
-        rule = Sketched(fraction=fraction, rule=GeometricMedian())
+        rule = Sketched(rule=GeometricMedian())
     selector = TopNorm(fraction=fraction, tile=tile)
     return RobustStep(rule, selector=selector, units=units, generator=generator)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from holdfast.aggregators import Aggregator, StepArguments
 from holdfast.checks import failure
 from holdfast.geometry import Rows, working_dtype
-from holdfast.robust_step._deliver import Delivered, deliver
+from holdfast.robust_step._deliver import deliver
 from holdfast.robust_step._step import Step
 from holdfast.robust_step._step_result import StepResult
 from holdfast.selectors import Everything, Selector
@@ -90,27 +90,28 @@ class RobustStep(Step):
             )
             return StepResult(aggregate.vector, block, aggregate, 0.0), None
         is_frozen = isinstance(rate, float) and rate == 0.0
-        total = aggregate.vector.to(working_dtype(rows.dtype), copy=True)
-        if self._state is not None and not is_frozen:
-            if isinstance(rate, float):
-                total.add_(self._state, alpha=1.0 / rate)
-            else:
-                total += (self._state / rate).where(rate > 0, 0.0)
+        fresh = aggregate.vector.to(working_dtype(rows.dtype))
+        if self._state is None or is_frozen:
+            total = fresh.clone()
+        elif isinstance(rate, float):
+            total = torch.add(fresh, self._state, alpha=1.0 / rate)
+        else:
+            total = fresh + (self._state / rate).where(rate > 0, 0.0)
         delivered = deliver(
             total, self.selector, rows.sections, step=self.n_steps, generator=self.generator
         )
         direction = delivered.now.to(rows.dtype)
         result = StepResult(direction, delivered.block, aggregate, delivered.residual)
-        return result, self._state if is_frozen else self._owed(delivered, rate)
+        return result, self._state if is_frozen else self._owed(delivered.later, rate)
 
-    def _owed(self, delivered: Delivered, rate: float | Tensor) -> Tensor | None:
+    def _owed(self, later: Tensor | None, rate: float | Tensor) -> Tensor | None:
         """What is left for later, in the units of the state."""
-        later = delivered.later
         if isinstance(rate, float):
-            return None if delivered.block.is_whole else later.mul_(rate)
+            return None if later is None else later.mul_(rate)
         # Where the rate is zero nothing was sent, so what was owed before still is.
-        before = torch.zeros_like(later) if self._state is None else self._state
-        return (later * rate).where(rate > 0, before)
+        before = torch.zeros_like(rate) if self._state is None else self._state
+        left = before if later is None else later
+        return (left * rate).where(rate > 0, before)
 
 
 def check_units(units: object) -> None:

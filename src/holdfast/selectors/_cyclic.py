@@ -30,4 +30,4 @@ class Cyclic(TileSelector):
         k = self.n_chosen(tiling.n_tiles)
         start = step * k % (-(-tiling.n_tiles // k) * k)
         tiles = torch.arange(start, min(start + k, tiling.n_tiles))
-        return Block(tiling, tiles, torch.ones(len(tiles), dtype=torch.float64))
+        return Block(tiling, tiles)

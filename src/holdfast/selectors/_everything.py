@@ -27,5 +27,4 @@ class Everything(Selector):
         return Tiling(sections, None)
 
     def select(self, tiling: Tiling, norms: Tensor, *, step: int, generator: Generator) -> Block:
-        ones = torch.ones(tiling.n_tiles, dtype=torch.float64)
-        return Block(tiling, torch.arange(tiling.n_tiles), ones)
+        return Block(tiling, torch.arange(tiling.n_tiles))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from holdfast._compile import WIDTH
 from holdfast.checks import check_finite_majority, check_finite_weight
-from holdfast.geometry import ColumnRows, Holders, Tiling, half_weight_radius, working_dtype
+from holdfast.geometry import ColumnRows, Tiling, half_weight_radius, working_dtype
 
 WIDE = 16
 """From so many columns on, the norms of all tiles take a sixteenth of the rows' memory or less."""
@@ -23,7 +23,12 @@ def row_norms(
     """
     is_wide = tiling.width is None or tiling.width >= WIDE
     norms = rows.tile_norms(tiling if is_wide else Tiling(rows.sections, None))
-    lengths = _lengths(norms, rows.holders)
+    # In units of its longest tile no square of a row overflows, and none that counts underflows.
+    longest = rows.holders.max(norms.amax(1).double())
+    unit = longest.where(longest > 0, 1.0)
+    squares = norms.div_(unit.to(norms)[:, None]).square_()
+    unit = unit.cpu()
+    lengths = rows.holders.sum(squares.sum(1, dtype=torch.float64)).sqrt().cpu() * unit
     finite = torch.isfinite(lengths)
     counts = torch.ones_like(lengths) if row_weights is None else row_weights * rows.n
     counts = counts.where(finite, 0.0)
@@ -35,19 +40,9 @@ def row_norms(
     if not is_wide:
         return tiling.sums(_column_squares(rows, factors, counts)).cpu().double().sqrt(), lengths
     if not bool(finite.all()):
-        norms[~finite.to(norms.device)] = 0.0
-    weights = factors * counts.sqrt()
-    if norms.dtype is torch.float64:  # rows of extreme size are scaled before they are squared
-        return norms.mul_(weights.to(norms)[:, None]).square_().sum(0).cpu().sqrt(), lengths
-    return (weights.square().to(norms) @ norms.square_()).cpu().double().sqrt(), lengths
-
-
-def _lengths(norms: Tensor, holders: Holders) -> Tensor:
-    """[n] lengths of rows with these norms of tiles [n, n_tiles], over all holders of columns."""
-    largest = holders.max(norms.amax(1))
-    relative = norms / largest.where(largest > 0, 1.0)[:, None]
-    squares = holders.sum(relative.square().sum(1, dtype=torch.float64))
-    return squares.cpu().sqrt() * largest.cpu().double()
+        squares[~finite.to(squares.device)] = 0.0
+    weights = ((factors * unit).square() * counts).where(finite, 0.0)
+    return (weights.to(squares) @ squares).cpu().double().sqrt(), lengths
 
 
 def _factors(lengths: Tensor, counts: Tensor, capped: bool) -> Tensor:

@@ -51,6 +51,14 @@ class Selector(ABC):
             generator: source of random numbers, on the CPU.
         """
 
+    def threshold(self, vector: Tensor) -> float | None:
+        """The magnitude above which about the right number of columns of the vector [d] lies.
+
+        For selectors that choose single columns by their magnitude; None if :meth:`select` must
+        choose.
+        """
+        return None
+
 
 selectors: Registry[Selector] = Registry("selector")
 """Every selector by its short name: `selectors.parse("norm-sampling(fraction=0.1)")`."""

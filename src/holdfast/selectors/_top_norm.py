@@ -17,9 +17,10 @@ SAMPLE = 2**14
 class TopNorm(TileSelector):
     r"""The k tiles of largest norm: the Gauss-Southwell rule.
 
-    Deterministic; of equal norms it takes the first. Over rows it can be predicted, so an attacker
-    knows which columns are not chosen; with `capped`, a row longer than the median row counts as
-    that one. See :class:`TileSelector` for the other arguments.
+    Deterministic; of equal norms it takes the first. Among more than 65,536 single columns of a
+    vector, k is kept to about a percent. Over rows it can be predicted, so an attacker knows which
+    columns are not chosen; with `capped`, a row longer than the median row counts as that one. See
+    :class:`TileSelector` for the other arguments.
 
     Reference: Nutini et al., *Coordinate Descent Converges Faster with the Gauss-Southwell Rule
     Than Random Selection* (ICML 2015), equation 3.
@@ -37,8 +38,19 @@ class TopNorm(TileSelector):
 
     def select(self, tiling: Tiling, norms: Tensor, *, step: int, generator: Generator) -> Block:
         k = self.n_chosen(tiling.n_tiles)
-        tiles = largest(norms, k).cpu()
-        return Block(tiling, tiles, torch.ones(k, dtype=torch.float64))
+        return Block(tiling, largest(norms, k).cpu())
+
+    def threshold(self, vector: Tensor) -> float | None:
+        # For many columns a sampled threshold takes a fraction of the time of an exact choice, and
+        # finds k to about a percent.
+        if self.tile != 1 or len(vector) <= 4 * SAMPLE:
+            return None
+        sample = vector[:: len(vector) // SAMPLE].abs()
+        k = self.n_chosen(len(vector)) * len(sample) // len(vector)
+        threshold = float(sample.kthvalue(len(sample) - k).values) if 0 < k < len(sample) else 0.0
+        # Among many equal magnitudes no threshold finds the right number.
+        n_above = int((sample > threshold).sum())
+        return threshold if 0 < k <= 1.1 * n_above else None
 
 
 def largest(values: Tensor, k: int) -> Tensor:
