@@ -467,8 +467,9 @@ def test_diagnostics_that_are_not_finite_are_null(
         assert self.result.weights is not None
         weights = self.result.weights.index_fill(0, torch.tensor([1]), torch.nan)
         aggregate = replace(self.result.aggregate, weights=weights, gap=math.inf)
-        broken = {"residual": math.nan, "carried_norm": -math.inf}
-        self.result = replace(self.result, aggregate=aggregate, **broken)
+        self.result = replace(
+            self.result, aggregate=aggregate, residual=math.nan, carried_norm=-math.inf
+        )
 
     config = tiny("geometric-median", "scaled-flip", rows_every=1)
     whole = run(config, tmp_path / "whole")
