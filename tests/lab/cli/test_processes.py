@@ -88,12 +88,13 @@ def test_a_training_prints_its_plan_and_its_outcome_in_plain_lines(
     lines = labeled(running.out)
     assert lines["model"] == "logistic-regression"
     assert "2 of 8 bad (scaled-flip)" in lines["rows"]
-    assert lines["training"].startswith("300 steps (0.8 epochs), sgd(momentum=0.9)")
+    assert lines["training"].startswith(f"{N_STEPS} steps (0.8 epochs), sgd(momentum=0.9)")
     assert lines["record"] == "whole"
-    assert lines["end"].startswith("finished after 80 steps")
+    assert lines["end"].startswith(f"finished after {N_STEPS} steps")
     assert lines["accuracy"].endswith(" %")
     assert "gradient" in lines["time per step"]
-    (step,) = [line for line in running.out.splitlines() if line.startswith("step 60/80, loss ")]
+    begin = f"step 60/{N_STEPS}, loss "
+    (step,) = [line for line in running.out.splitlines() if line.startswith(begin)]
     assert "rejected" in step
 
 
