@@ -61,6 +61,10 @@ class Names(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._members)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The member of this short name, or the default."""
+        return self._members.get(name, default)
+
     def __getitem__(self, name: str) -> T:
         """The member of this short name."""
         if not isinstance(name, str) or name not in self._members:

@@ -60,7 +60,7 @@ RUNS: dict[str, Config] = {
     "centered clipping": tiny("centered-clipping(radius=1.0)", "scaled-flip"),
     "zeno": tiny("zeno(n_bad=2)", "scaled-flip(factor=1.0)", n_trusted=50),
     "trusted reference": tiny("trusted-reference", "scaled-flip(factor=1.0)", n_trusted=50),
-    "sketch": tiny("sketched-geometric-median", "non-finite", model="mlp"),
+    "sketch": tiny("sketched | geometric-median", "non-finite", model="mlp"),
     "corrupted samples": tiny("geometric-median", "salt-and-pepper", Adversaries(bad_fraction=0.3)),
     "backdoor": tiny(
         "mean", "backdoor(target=2)", Adversaries(n_bad=2, redrawn=False), whole_rows=True

@@ -128,7 +128,7 @@ def small_resnet(
 
 @pytest.mark.parametrize("rule", ["geometric-median", "zeno(n_bad=2)", "trusted-reference"])
 def test_batch_norm_and_dropout(rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(models, "small-resnet", small_resnet)
+    monkeypatch.setitem(models._members, "small-resnet", small_resnet)
     config = tiny(
         rule,
         "scaled-flip",

@@ -461,19 +461,21 @@ def test_checkpoints_come_by_the_clock(tmp_path: Path) -> None:
 def test_diagnostics_that_are_not_finite_are_null(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backward = RobustOptimizer.backward
+    step = RobustOptimizer.step
 
-    def with_broken_diagnostics(self: RobustOptimizer, rows: Any, **options: Any) -> Any:
-        result = backward(self, rows, **options)
-        assert result is not None
-        assert result.weights is not None
-        weights = result.weights.index_fill(0, torch.tensor([1]), torch.nan)
-        result = replace(result, weights=weights, gap=math.inf)
-        return replace(result, residual=math.nan, memory_norm=-math.inf)
+    def with_broken_diagnostics(self: RobustOptimizer) -> None:
+        step(self)
+        assert self.result is not None
+        assert self.result.weights is not None
+        weights = self.result.weights.index_fill(0, torch.tensor([1]), torch.nan)
+        aggregate = replace(self.result.aggregate, weights=weights, gap=math.inf)
+        self.result = replace(
+            self.result, aggregate=aggregate, residual=math.nan, carried_norm=-math.inf
+        )
 
     config = tiny("geometric-median", "scaled-flip", rows_every=1)
     whole = run(config, tmp_path / "whole")
-    monkeypatch.setattr(RobustOptimizer, "backward", with_broken_diagnostics)
+    monkeypatch.setattr(RobustOptimizer, "step", with_broken_diagnostics)
     run(config, tmp_path / "broken", stop=iter([False, True]).__next__, tensorboard=True)
     record = resume(tmp_path / "broken", tensorboard=True)
     assert record.end == whole.end

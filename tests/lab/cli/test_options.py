@@ -52,6 +52,7 @@ RULES = {
     "norm-filter": "norm-filter(n_bad=2)",
     "norm-trim": "norm-trim(bad_fraction=0.25)",
     "resilience-filter": "resilience-filter(sigma=1.0)",
+    "sketched": "sketched(fraction=0.5) | geometric-median",
     "spectral-filter": "spectral-filter(n_bad=2)",
     "trimmed-mean": "trimmed-mean(n_bad=2)",
     "zeno": "zeno(n_bad=2)",
@@ -137,7 +138,8 @@ def test_options_win_over_the_optimizers_text() -> None:
     [("sgd", "parameter"), ("sgd(momentum=0.9)", "gradient"), ("adam", "gradient")],
 )
 def test_memories_have_the_units_that_suit_the_optimizer(optimizer: str, units: str) -> None:
-    config = config_of(DEFAULTS | {"optimizer": optimizer}, default_steps=1)
+    given = DEFAULTS | {"rule": "bgmd-paper", "optimizer": optimizer}
+    config = config_of(given, default_steps=1)
     assert getattr(config.memory, "units", None) == units
 
 
@@ -189,7 +191,7 @@ def test_every_seed_gets_a_folder_of_its_own_by_default() -> None:
         assert invoke("train", *SMALL, "-q", "--steps", "1", "--seed", seed).exit_code == 0
     names = sorted(path.name for path in Path("runs").iterdir())
     assert [name.rsplit("-", 1)[0] for name in names] == [
-        f"fashion-mnist-slice-logistic-regression-bgmd-seed-{i}" for i in (0, 1)
+        f"fashion-mnist-slice-logistic-regression-radius-filter-seed-{i}" for i in (0, 1)
     ]
 
 

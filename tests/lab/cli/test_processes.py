@@ -30,9 +30,10 @@ from tests.lab.cli.commands import (
 from tests.lab.data.server import serving, slow
 from tests.lab.data.tiny import BIG, GZIPPED
 
-N_STEPS = 80
+N_STEPS = 300
 BAD = ["--attack", "scaled-flip", "--corrupt", "0.25"]
-TRAIN = ["train", *SMALL, *BAD, "--steps", str(N_STEPS), "--evaluate-every", "60"]
+STEP = ["--rule", "bgmd"]  # which carries something from step to step
+TRAIN = ["train", *SMALL, *STEP, *BAD, "--steps", str(N_STEPS), "--evaluate-every", "60"]
 COMPARE = ["attack", *SMALL, "--rule", "mean", "--rule", "bgmd", "--steps", "2"]
 
 
@@ -87,12 +88,13 @@ def test_a_training_prints_its_plan_and_its_outcome_in_plain_lines(
     lines = labeled(running.out)
     assert lines["model"] == "logistic-regression"
     assert "2 of 8 bad (scaled-flip)" in lines["rows"]
-    assert lines["training"].startswith("80 steps (0.21 epochs), sgd(momentum=0.9)")
+    assert lines["training"].startswith(f"{N_STEPS} steps (0.8 epochs), sgd(momentum=0.9)")
     assert lines["record"] == "whole"
-    assert lines["end"].startswith("finished after 80 steps")
+    assert lines["end"].startswith(f"finished after {N_STEPS} steps")
     assert lines["accuracy"].endswith(" %")
     assert "gradient" in lines["time per step"]
-    (step,) = [line for line in running.out.splitlines() if line.startswith("step 60/80, loss ")]
+    begin = f"step 60/{N_STEPS}, loss "
+    (step,) = [line for line in running.out.splitlines() if line.startswith(begin)]
     assert "rejected" in step
 
 

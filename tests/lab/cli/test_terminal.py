@@ -120,9 +120,9 @@ def test_ctrl_c_twice_gives_the_terminal_back(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_a_comparison_tells_how_to_continue(tmp_path: Path) -> None:
-    command = ["attack", *SMALL, "--rule", "bgmd", "--steps", "120"]
+    command = ["attack", *SMALL, "--rule", "bgmd", "--steps", "600"]
     with terminal(tmp_path, *command) as shown:
-        shown.until(lambda: bool(re.search(r" [1-9]\d*/120 ", shown.text)))
+        shown.until(lambda: bool(re.search(r" [1-9]\d*/600 ", shown.text)))
         shown.send(signal.SIGINT)
         assert shown.code() == 130
     assert "Stopped; the same command continues." in shown.text

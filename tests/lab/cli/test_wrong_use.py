@@ -25,7 +25,7 @@ UNKNOWN_NAMES: list[tuple[list[str], str]] = [
     (["--schedule", "cosin"], "cosine"),
     (["--optimizer", "sdg"], "sgd"),
     (["--selector", "top-nrom"], "top-norm"),
-    (["--memory", "robsut"], "robust"),
+    (["--memory", "maen"], "mean"),
 ]
 
 

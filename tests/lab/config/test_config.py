@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from holdfast.memory import NoMemory, RobustMemory
 
+from holdfast.aggregators import rules
 from holdfast.geometry import DenseRows
-from holdfast.lab.config import Config, Threat, all_rules, config_from_json
+from holdfast.lab.config import Config, Threat, config_from_json
 from holdfast.lab.optimizers import Adam, Sgd
 from holdfast.lab.partitions import Dirichlet, Shards, Shuffled
 from holdfast.lab.schedules import CosineRestarts, Exponential
-from holdfast.selectors import Cyclic, TopNorm
+from holdfast.robust_step import MeanMemory, NoMemory, RobustStep, SelectFirstStep
+from holdfast.selectors import TopNorm
 from holdfast.threats import (
     Adversaries,
     Backdoor,
@@ -27,7 +28,7 @@ from holdfast.threats import (
 from tests.threats.cases import refusal
 
 NAN, INF = float("nan"), float("inf")
-KRUM, ZENO, TRUSTED = map(all_rules.parse, ("krum(n_bad=2)", "zeno(n_bad=2)", "trusted-reference"))
+KRUM, ZENO, TRUSTED = map(rules.parse, ("krum(n_bad=2)", "zeno(n_bad=2)", "trusted-reference"))
 COMPARES = (
     r"`n_trusted` must be at least 1, because {}\(.*\) compares with trusted samples, got 0\."
 )
@@ -46,7 +47,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
      r"`model` must be one of .*, got 'resnet_18' \(did you mean 'resnet-18'\?\)\."),
     ({"model": {}}, r"`model` must be one of .*, got \{\}\."),
     ({"partition": "shards"}, r"`partition` must be a Partition, got str\."),
-    ({"rule": None}, r"`aggregator` must be an Aggregator, got NoneType\."),
+    ({"rule": None}, r"`rule` must be an Aggregator, got NoneType\."),
     ({"selector": NoMemory()}, r"`selector` must be a Selector, got NoMemory\."),
     ({"memory": 3}, r"`memory` must be a Memory, got int\."),
     ({"threat": ScaledFlip()}, r"`threat` must be a Threat, got ScaledFlip\."),
@@ -78,9 +79,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
      r"`n_trusted` must leave some of the 6000 training samples to the rows, got 6000\."),
     ({"row_size": 188},
      r"`n_rows \* row_size` must be at most 6,000, the training images of .*, got 6,016\."),
-    ({"selector": TopNorm(fraction=0.5), "memory": RobustMemory()}, r"`\w+` must .*"),
-    ({"selector": Cyclic(fraction=0.5), "memory": RobustMemory(), "n_rows": 0},
-     r"`n_rows` must .*"),
     ({"threat": attacked(n_bad=33)}, r"`n_bad` must be at most 32, the number there is, got 33\."),
 ]  # fmt: skip
 
@@ -162,9 +160,10 @@ JSON_MISTAKES: list[tuple[Any, str]] = [
     ({"threat": {"corruption": {"name": "blur", "sigma": -1}}}, r"`sigma` must .*"),
     ({"rule": {"name": "krum"}}, r"`krum` must be given n_bad or bad_fraction, .*"),
     ({"rule": {"name": "krum", "n_bad": "many"}}, r"`n_bad` must .*"),
-    ({"rule": {"name": "bucketing", "bucket_size": 2, "rule": "mean"}},
-     r"`aggregator` must .*"),
-    ({"rule": None}, r"`rule` must be a mapping with a 'name', got None\."),
+    ({"rule": {"name": "bucketing", "bucket_size": 2, "rule": 3}}, r"`rule` must .*"),
+    ({"memory": {"name": "robust"}}, r"`memory` must be one of mean, none, row, got 'robust'\."),
+    ({"rule": "krum"}, r"`rule` must be a mapping with a 'name', got 'krum'\."),
+    ({"rule": None}, r"`rule` must be an Aggregator, got NoneType\."),
     ({"optimizer": {"name": "sgd", "lr": 0}}, r"`lr` must be a finite number above 0, got 0\."),
     ({"schedule": {"name": "cosine-restarts", "period": 0}}, r"`period` must .*"),
     ({"partition": {"name": "dirichlet", "alpha": 0}},
@@ -212,9 +211,18 @@ def test_defaults_and_properties() -> None:
     config = Config()
     assert (config.batch_size, config.needs_trust, config.partition) == (512, False, Shuffled())
     assert replace(config, rule=ZENO, n_trusted=1).needs_trust
-    clipping = all_rules.parse("centered-clipping(radius=1.0)")
+    clipping = rules.parse("centered-clipping(radius=1.0)")
     assert not replace(config, rule=clipping).needs_trust
-    assert config.step().aggregator == config.rule
+
+
+def test_a_memory_decides_the_order_of_the_step() -> None:
+    block = TopNorm(fraction=0.5)
+    step = Config(rule=KRUM, selector=block).step()
+    assert isinstance(step, RobustStep)
+    assert (step.rule, step.selector) == (KRUM, block)
+    first = Config(rule=KRUM, selector=block, memory=MeanMemory()).step()
+    assert isinstance(first, SelectFirstStep)
+    assert (first.rule, first.selector, first.memory) == (KRUM, block, MeanMemory())
 
 
 @pytest.mark.parametrize("repeats", [False, True])

@@ -6,15 +6,14 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
-from holdfast.memory import NoMemory, RobustMemory, RowMemory, memories
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from holdfast.aggregators import Sketched, rules
 from holdfast.errors import UnknownNameError
 from holdfast.lab.config import (
     Config,
     Threat,
-    all_rules,
     config_from_json,
     config_to_json,
     format_rule,
@@ -32,7 +31,7 @@ from holdfast.lab.partitions import Dirichlet, Shards, partitions
 from holdfast.lab.records import config_hash
 from holdfast.lab.schedules import CosineRestarts, Exponential, schedules
 from holdfast.registry import Registry
-from holdfast.robust_step import presets
+from holdfast.robust_step import MeanMemory, NoMemory, RowMemory, memories, presets
 from holdfast.selectors import NormSampling, TopNorm, Uniform, selectors
 from holdfast.threats import (
     Adversaries,
@@ -50,7 +49,7 @@ from tests.threats.cases import ATTACKS, CORRUPTIONS
 
 RULES = sorted(
     {case.text for case in CASES}
-    | {"sketched-geometric-median", "sketched-geometric-median(fraction=0.5, tile=2)"}
+    | {"sketched | geometric-median", "sketched(fraction=0.5, tile=2) | geometric-median"}
 )
 SELECTORS = [
     "everything",
@@ -60,7 +59,7 @@ SELECTORS = [
     "uniform(fraction=0.3, tile=4)",
     "cyclic(count=2)",
 ]
-MEMORIES = ["none", "mean", "mean(units='gradient')", "robust", "robust(units='gradient')", "row"]
+MEMORIES = ["none", "mean", "mean(units='gradient')", "row", "row(units='gradient')"]
 OPTIMIZERS = [
     "sgd",
     "sgd(lr=1)",
@@ -74,7 +73,7 @@ PARTITIONS = ["shuffled", "shards(n_shards=30)", "dirichlet(alpha=0.1)"]
 
 def test_every_name_is_among_the_samples() -> None:
     samples: list[tuple[Registry[Any], list[str]]] = [
-        (all_rules, RULES),
+        (rules, RULES),
         (selectors, SELECTORS),
         (memories, MEMORIES),
         (optimizers, OPTIMIZERS),
@@ -122,9 +121,9 @@ def configs(draw: st.DrawFn) -> Config:
             partition=partition,
             n_rows=draw(st.integers(15, 60)),
             row_size=draw(st.integers(1, 64)),
-            rule=all_rules.parse(draw(st.sampled_from(RULES))),
+            rule=rules.parse(draw(st.sampled_from(RULES))),
             selector=selectors.parse(draw(st.sampled_from(SELECTORS))),
-            memory=memories.parse(draw(st.sampled_from(MEMORIES))),
+            memory=draw(st.none() | st.sampled_from(MEMORIES).map(memories.parse)),
             worker_momentum=draw(st.floats(0, 0.99)) if partition.is_fixed else 0.0,
             threat=draw(threats()),
             optimizer=optimizers.parse(draw(st.sampled_from(OPTIMIZERS))),
@@ -187,9 +186,9 @@ def test_equal_configurations_have_equal_hashes() -> None:
 
 FULL = Config(
     partition=Shards(n_shards=64),
-    rule=all_rules.parse("bucketing(bucket_size=2) | geometric-median"),
+    rule=rules.parse("bucketing(bucket_size=2) | geometric-median"),
     selector=NormSampling(fraction=0.5),
-    memory=RobustMemory(),
+    memory=MeanMemory(),
     threat=Threat(
         attack=IeeeBitFlips(),
         corruption=Backdoor(),
@@ -208,10 +207,10 @@ OTHERS: dict[str, Any] = {
     "n_rows": 64,
     "row_size": 17,
     "rule": [
-        all_rules.parse("mean"),
-        all_rules.parse("bucketing(bucket_size=3) | geometric-median"),
-        all_rules.parse("bucketing(bucket_size=2) | geometric-median(tolerance=1e-7)"),
-        all_rules.parse("bucketing(bucket_size=2) | geometric-median(max_steps=101)"),
+        rules.parse("mean"),
+        rules.parse("bucketing(bucket_size=3) | geometric-median"),
+        rules.parse("bucketing(bucket_size=2) | geometric-median(tolerance=1e-7)"),
+        rules.parse("bucketing(bucket_size=2) | geometric-median(max_steps=101)"),
     ],
     "selector": [
         Uniform(fraction=0.5),
@@ -220,7 +219,7 @@ OTHERS: dict[str, Any] = {
         NormSampling(fraction=0.5, tile=3),
         NormSampling(fraction=0.5, capped=False),
     ],
-    "memory": [RobustMemory(units="gradient"), RowMemory(), NoMemory()],
+    "memory": [MeanMemory(units="gradient"), RowMemory(), NoMemory(), None],
     "worker_momentum": [0.0, 0.6],
     "threat": [
         replace(FULL.threat, attack=None),
@@ -312,6 +311,7 @@ TEXTS = {
     "bucketing": "bucketing(bucket_size=2) | mean",
     "clipping": "clipping(radius=1.0) | mean",
     "mixing": "mixing(n_bad=1) | mean",
+    "sketched": "sketched | mean",
 }
 """The text of each rule that needs arguments."""
 
@@ -328,17 +328,20 @@ def test_every_rule_has_a_name() -> None:
 def test_presets_and_their_parts() -> None:
     assert set(presets) <= set(rule_names())
     parts = parse_rule("bgmd(fraction=0.2)", memory="row", selector="top-norm(count=3)")
-    assert (parts["carried"], parts["selector"]) == (RowMemory(), TopNorm(count=3))
-    assert parse_rule("bgmd", is_exact=False)["carried"] == RobustMemory(units="gradient")
-    assert parse_rule("bgmd(units='parameter')", is_exact=False)["carried"] == RobustMemory()
+    assert (parts["memory"], parts["selector"]) == (RowMemory(), TopNorm(count=3))
+    assert "memory" not in parse_rule("bgmd", is_exact=False)
+    assert parse_rule("bgmd-paper", is_exact=False)["memory"] == MeanMemory(units="gradient")
+    exact = parse_rule("bgmd-paper(units='parameter')", is_exact=False)
+    assert exact["memory"] == MeanMemory()
     assert parse_rule("mean", memory="row", selector="uniform(fraction=0.5)", is_exact=False)[
         "memory"
     ] == RowMemory(units="gradient")
     assert (
-        parse_rule("mean", memory="row(units='parameter')", is_exact=False)["carried"]
-        == RowMemory()
+        parse_rule("mean", memory="row(units='parameter')", is_exact=False)["memory"] == RowMemory()
     )
-    assert parse_rule("mean", is_exact=False) == {"rule": all_rules.parse("mean")}
+    assert parse_rule("mean", is_exact=False) == {"rule": rules.parse("mean")}
+    inner = parse_rule("bgmd(rule='sketched(fraction=0.5) | krum(n_bad=1)')")["rule"]
+    assert inner == Sketched(fraction=0.5, rule=rules.parse("krum(n_bad=1)"))
     for text, near in (
         ("bgmb", "bgmd"),
         ("krumm(n_bad=3)", "krum"),

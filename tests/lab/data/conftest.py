@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from holdfast.lab.data import DataDescription, _data_sets
+from holdfast.registry import Names
 from tests.lab.data.server import Server, serving
 from tests.lab.data.tiny import GZIPPED, TINY
 
@@ -27,8 +27,10 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
     """Adds a data set by its description, or replaces one."""
 
     def add(description: DataDescription) -> None:
-        known = {**_data_sets.data_sets, description.name: description}
-        monkeypatch.setattr(_data_sets, "data_sets", MappingProxyType(known))
+        known: Names[DataDescription] = Names("name")
+        for one in {**_data_sets.data_sets, description.name: description}.values():
+            known.register(one)
+        monkeypatch.setattr(_data_sets, "data_sets", known)
 
     return add
 

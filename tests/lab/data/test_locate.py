@@ -149,7 +149,7 @@ def test_the_slice_is_never_taken_from_another_folder(tmp_path: Path) -> None:
 
 def test_an_unknown_name_is_met_with_the_nearest() -> None:
     wrong: dict[Any, str] = {"fashion-mnst": "fashion-mnist", "MNIST": "mnist", 3: ""}
-    known = f"{', '.join(data_sets)}, tiny"
+    known = ", ".join(sorted([*data_sets, "tiny"]))
     for name, nearest in wrong.items():
         with pytest.raises(UnknownNameError) as caught:
             load(name)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from holdfast.memory import MeanMemory, RobustMemory, RowMemory
 
 from holdfast.lab.config import (
     Config,
@@ -23,6 +22,7 @@ from holdfast.lab.partitions import Shards, Shuffled
 from holdfast.lab.records import Study
 from holdfast.lab.schedules import Cosine, CosineRestarts, Exponential
 from holdfast.lab.training import run
+from holdfast.robust_step import MeanMemory, RowMemory
 from holdfast.threats import NoisyRows, ScaledFlip
 
 CASES: list[tuple[str, Variant, Size]] = [
@@ -159,7 +159,7 @@ def test_table_2_is_the_paper_s() -> None:
             assert config.threat.adversaries.count(32) == 13
         if column == "BGmD":
             assert format_rule(config.rule, config.selector, config.memory) == "bgmd"
-            assert config.memory == RobustMemory(units="parameter")
+            assert config.memory is None
         if column == "Algorithm 1":
             assert isinstance(config.memory, MeanMemory)
     assert cells["Bit flip, 20%", "SGD"].threat.attack == ScaledFlip(factor=100.0)

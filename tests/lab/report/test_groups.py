@@ -50,8 +50,8 @@ def test_seeds_are_one_group_and_learning_rates_are_not() -> None:
     ]
     assert lines(*runs) == {
         "fashion-mnist-slice, lenet, no threat": {
-            "geometric-median, lr 0.01": [10, 20, 30, 40],
-            "geometric-median, lr 0.1": [10, 20, 30, 40],
+            "radius-filter, lr 0.01": [10, 20, 30, 40],
+            "radius-filter, lr 0.1": [10, 20, 30, 40],
         }
     }
 
@@ -61,8 +61,8 @@ def test_no_method_vanishes_when_evaluation_steps_differ() -> None:
     seldom = replace(seldom, evaluations=seldom.evaluations[2:3])
     (panel,) = lines(often, seldom).values()
     assert panel == {
-        "geometric-median, evaluate_every 10": [10, 20, 30, 40],
-        "geometric-median, evaluate_every 30": [30],
+        "radius-filter, evaluate_every 10": [10, 20, 30, 40],
+        "radius-filter, evaluate_every 30": [30],
     }
 
 
@@ -95,11 +95,11 @@ def test_a_method_has_one_label_in_all_panels() -> None:
     runs = run(optimizer=fast), run(optimizer=slow), run(optimizer=fast, threat=threat)
     panels = lines(*runs)
     assert [list(panel) for panel in panels.values()] == [
-        ["geometric-median, lr 0.01", "geometric-median, lr 0.1"],
-        ["geometric-median, lr 0.1"],
+        ["radius-filter, lr 0.01", "radius-filter, lr 0.1"],
+        ["radius-filter, lr 0.1"],
     ]
     panels = lines(run(optimizer=fast), run(optimizer=slow, threat=threat))
-    assert [list(panel) for panel in panels.values()] == [["geometric-median"]] * 2
+    assert [list(panel) for panel in panels.values()] == [["radius-filter"]] * 2
 
 
 def test_what_names_do_not_tell_apart_is_a_column() -> None:
@@ -134,6 +134,6 @@ def test_foreign_configurations_are_told_apart_by_their_fields() -> None:
     runs = [replace(summary(), config=one, hash=config_hash(one)) for one in configs]
     rows = table(*runs)
     assert len(rows) == 5
-    rules = {"geometric-median", "krum", "krum(n_bad=2)", "unknown"}  # no field is the default
+    rules = {"radius-filter", "krum", "krum(n_bad=2)", "unknown"}  # no field is the default
     assert {row["rule"] for row in rows} == rules
     assert sum(len(panel) for panel in lines(*runs).values()) == 5

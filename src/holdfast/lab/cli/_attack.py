@@ -20,7 +20,7 @@ from holdfast.lab.records import Record, is_record, read_record
 from holdfast.lab.sweep import plan_runs
 
 DEFAULT_STEPS = 60
-RULES = ["mean", "coordinate-median", "geometric-median", "bgmd"]
+RULES = ["mean", "coordinate-median", "geometric-median", "radius-filter", "bgmd"]
 
 Records = dict[tuple[str, bool], Record]
 """By rule, and by whether it is attacked."""

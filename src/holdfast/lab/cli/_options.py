@@ -144,7 +144,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
             "Rule or preset to compare; may be repeated.",
             kind=Kind.RULES,
             flags=("--rule",),
-            show_default="mean, coordinate-median, geometric-median, bgmd",
+            show_default="mean, coordinate-median, geometric-median, radius-filter, bgmd",
         ),
         "selector": Option(
             str | None, "Columns that a step updates.", None, "selector", kind=Kind.SELECTORS

@@ -30,6 +30,8 @@ T = TypeVar("T")
 MAX_NAME_LENGTH = 180
 """Characters of a run's name before the hash; file systems take 255 in all."""
 
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
 PARTS: dict[str, Registry[Any]] = {
     "partition": partitions,
     "rule": rules,
@@ -66,7 +68,7 @@ def run_name(config: Config) -> str:
 
     Example:
         >>> run_name(Config())
-        'fashion-mnist-slice-lenet-geometric-median-seed-0-d14028ff'
+        'fashion-mnist-slice-lenet-radius-filter-seed-0-bc5e7651'
     """
     threat, adversaries = format_threat(config.threat), config.threat.adversaries
     share = adversaries.bad_fraction if adversaries.n_bad is None else adversaries.n_bad
@@ -98,7 +100,9 @@ def parse_rule(
         >>> parse_rule("bgmd-paper", is_exact=False)["memory"]
         MeanMemory(units='gradient')
     """
-    names = [stage.split("(")[0].strip() for stage in text.split("|")]
+    # A quoted argument, as in "bgmd(rule='sketched | krum(n_bad=2)')", is no stage of the text.
+    stages = _QUOTED.sub("''", text).split("|")
+    names = [stage.split("(")[0].strip() for stage in stages]
     for name in names:
         if name.replace("-", "_").isidentifier() and name not in rule_names():
             raise unknown_name("rule", rule_names(), name)

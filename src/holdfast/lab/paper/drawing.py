@@ -141,7 +141,7 @@ def _choice_of_k(study: Study) -> Views:
     runs, fractions = study.runs, _numbers(study.runs, "fraction")
     points: dict[str, dict[str, dict[float, Runs]]] = {}
     curves = {}
-    for method, memory in product(_texts(runs, "method"), _texts(runs, "memory")):
+    for method, memory in dict.fromkeys((own["method"], own["memory"]) for own in runs.values()):
         own = {k: _cell(runs, method=method, memory=memory, fraction=k) for k in fractions}
         points.setdefault(method, {})[memory] = own
         curves[f"{method}, {memory}"] = _by_fraction(runs, method=method, memory=memory)

@@ -19,7 +19,6 @@ from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._evaluation import as_input, evaluate
 from holdfast.layout import Layout
 from holdfast.optim import RobustOptimizer
-from holdfast.robust_step import StepResult
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches, WorkerMomentum
 
@@ -146,14 +145,13 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
         )
         clock.lap("attack")
         optimizer.zero_grad()
-        result = optimizer.backward(rows, **arguments)
-        assert result is not None
-        keep_direction(experiment, result)
+        optimizer.backward(rows, **arguments)
+        keep_direction(experiment)
         clock.lap("aggregation")
         optimizer.step()
         check_parameters(experiment.model)
         clock.lap("optimizer")
-        entry = log_entry(experiment, step + 1, loss, result, bad_rows)
+        entry = log_entry(experiment, step + 1, loss, bad_rows)
         if (step + 1) % config.evaluate_every == 0 or step + 1 == config.n_steps:
             entry |= evaluate(experiment.model, data, threat.corruption)
             clock.lap("evaluation")
@@ -239,16 +237,19 @@ def descent_score(
     return lambda direction: float(before - loss(direction))
 
 
-def keep_direction(experiment: Experiment, result: StepResult) -> None:
+def keep_direction(experiment: Experiment) -> None:
     """Keep the direction if the rule starts from the previous one."""
+    result = experiment.optimizer.result
+    assert result is not None
     if "reference" in experiment.config.rule.takes and not experiment.config.needs_trust:
         experiment.direction = result.direction.clone()
 
 
-def log_entry(
-    experiment: Experiment, step: int, loss: float, result: StepResult, bad_rows: Tensor
-) -> dict[str, Any]:
+def log_entry(experiment: Experiment, step: int, loss: float, bad_rows: Tensor) -> dict[str, Any]:
     """The record's entry of a step; diagnostics that are not finite are None."""
+    # The optimizer's step delivers the block, so the residual is known only after it.
+    result = experiment.optimizer.result
+    assert result is not None
     entry: dict[str, Any] = {
         "step": step,
         "loss": loss,
