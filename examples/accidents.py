@@ -11,17 +11,14 @@ skipped, so the sweep can be stopped and started again. From the root of the pro
 """
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any, final
 
 import torch
+from examples.run_records import Lines, Run, accuracy_cell, chosen, show, sweep
 from examples.small_models import Training
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 from torch import Tensor
 
 from holdfast.aggregators import (
@@ -46,23 +43,17 @@ from holdfast.threats import (
 )
 
 MODELS = {
-    "MLP, momentum": {"model": "mlp", "optimizer": "momentum", "n_steps": 200, "row_size": 8},
-    "MLP, AdamW": {"model": "mlp", "optimizer": "adamw", "n_steps": 200, "row_size": 8},
-    "BatchNorm CNN, momentum": {
-        "model": "batch-norm-cnn",
-        "optimizer": "momentum",
-        "n_steps": 200,
-        "row_size": 8,
-    },
-    "Transformer encoder, AdamW": {
-        "model": "encoder",
-        "optimizer": "adamw",
-        "n_steps": 150,
-        "row_size": 8,
-    },
-    "tiny GPT-2, AdamW": {"model": "gpt-2", "optimizer": "adamw", "n_steps": 150, "row_size": 4},
+    "MLP, momentum": ("mlp", "momentum", 200, 8),
+    "MLP, AdamW": ("mlp", "adamw", 200, 8),
+    "BatchNorm CNN, momentum": ("batch-norm-cnn", "momentum", 200, 8),
+    "Transformer encoder, AdamW": ("encoder", "adamw", 150, 8),
+    "tiny GPT-2, AdamW": ("gpt-2", "adamw", 150, 8),
+    "tiny GPT-2, rows of 4": ("gpt-2", "adamw", 150, 4),
 }
-"""The arguments of `Training` for each line of the tables."""
+"""The model, the optimizer, the number of steps, and the samples of a row.
+
+The last one is run without faults only: it shows rows that are smaller than the others.
+"""
 
 ROWS, SHARES = (8, 16, 32), (0.25, 0.4)
 FILTER, PLAIN, ABSENT = "radius filter", "plain loop", "absent"
@@ -88,8 +79,8 @@ class Scaled(Attack):
 
 
 FAULTS: dict[str, Attack] = {
-    "× −100": ScaledFlip(factor=100.0),
-    "× 50": Scaled(factor=50.0),
+    "times -100": ScaledFlip(factor=100.0),
+    "times 50": Scaled(factor=50.0),
     "noise": NoisyRows(deviation=10.0),
     "NaN": NonFinite(),
     "bit flips": IeeeBitFlips(),
@@ -155,33 +146,41 @@ def largest_ratio(rows: DenseRows, honest: Tensor) -> float:
     return float((gram.distances[center] / radii[center])[honest[gram.kept]].max())
 
 
-Run = dict[str, Any]
-
-
 def plan(models: list[str], row_counts: list[int], n_seeds: int) -> list[Run]:
     """The settings of all runs, the first seed of everything first."""
-    runs = []
-    for seed in range(n_seeds):
-        for n_rows in row_counts:
-            rules = list(RULES) if n_rows == 16 and seed == 0 else [FILTER]
-            kinds = [(PLAIN, NONE, 0.0)]
-            kinds += [(ABSENT, NONE, share) for share in SHARES]
-            kinds += [(rule, NONE, 0.0) for rule in rules]
-            kinds += [(rule, f, share) for rule in rules for f in FAULTS for share in SHARES]
-            runs += [
-                {"model": model, "rows": n_rows, "seed": seed}
-                | {"way": way, "fault": fault, "share": share}
-                | {"steps": MODELS[model]["n_steps"], "row_size": MODELS[model]["row_size"]}
-                for model in models
-                for way, fault, share in kinds
-            ]
-    return runs
+    return [
+        {"model": model, "rows": n_rows, "seed": seed}
+        | {"way": way, "fault": fault, "share": share, "steps": MODELS[model][2]}
+        for seed in range(n_seeds)
+        for n_rows in row_counts
+        for model in models
+        for way, fault, share in kinds(model, n_rows, seed)
+    ]
+
+
+def kinds(model: str, n_rows: int, seed: int) -> list[tuple[str, str, float]]:
+    """Way, fault and share of the runs of a model; rules besides the filter at 16 rows only."""
+    without = [(PLAIN, NONE, 0.0), (FILTER, NONE, 0.0)]
+    if model.endswith("rows of 4"):
+        return without
+    absent = [(ABSENT, NONE, share) for share in SHARES]
+    others = [rule for rule in RULES if rule != FILTER] if (n_rows, seed) == (16, 0) else []
+    without += absent + [(rule, NONE, 0.0) for rule in others]
+    rules = [FILTER, *others]
+    return without + [(rule, fault, s) for rule in rules for fault in FAULTS for s in SHARES]
 
 
 def measured(run: Run) -> Run:
     """Train as the run says: its accuracy and, for a rule, what became of the rows."""
-    settings: Any = MODELS[run["model"]] | {"n_steps": run["steps"], "row_size": run["row_size"]}
-    training = Training(**settings, n_rows=run["rows"], seed=run["seed"])
+    model, optimizer, _, row_size = MODELS[run["model"]]
+    training = Training(
+        model=model,
+        optimizer=optimizer,
+        seed=run["seed"],
+        n_steps=run["steps"],
+        n_rows=run["rows"],
+        row_size=row_size,
+    )
     accidents = Accidents(run["fault"], run["share"], run["seed"])
     if run["way"] == PLAIN:
         return {"accuracy": round(training.plain(), 2)}
@@ -197,13 +196,106 @@ def measured(run: Run) -> Run:
     return {"accuracy": accuracy} | accidents.figures()
 
 
-def sweep(runs: list[Run], record: Path) -> list[Run]:
-    """All runs of the record, after appending those of `runs` that it lacks."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
-    known = [{key: run[key] for key in runs[0]} for run in done] if runs else []
-    for run in track([run for run in runs if run not in known], description="runs"):
-        done.append(run | measured(run))
-        with record.open("a") as file:
-            file.write(json.dumps(done[-1], ensure_ascii=False) + "\n")
-    return done
+def share(runs: list[Run], part: str, whole: str) -> str:
+    """How many of all rows, in percent if there are any."""
+    n_part, n_whole = (sum(run[key] for run in runs) for key in (part, whole))
+    return f"{100 * n_part / n_whole:.3f} % ({n_part} of {n_whole})" if n_part else "0"
+
+
+def without_faults(done: list[Run]) -> Lines:
+    """The radius filter beside the plain loop."""
+    head = ["model", "rows", PLAIN, FILTER, "difference", "honest rows rejected", "largest ratio"]
+    lines = [head]
+    for model in MODELS:
+        for n_rows in ROWS:
+            same = chosen(done, model=model, rows=n_rows, fault=NONE, share=0.0)
+            plain, clean = chosen(same, way=PLAIN), chosen(same, way=FILTER)
+            if not plain or len(plain) != len(clean):
+                continue
+            pairs = zip(clean, plain, strict=True)
+            difference = mean(one["accuracy"] - other["accuracy"] for one, other in pairs)
+            lines.append(
+                [
+                    model,
+                    str(n_rows),
+                    accuracy_cell(plain),
+                    accuracy_cell(clean),
+                    f"{difference:+.2f}",
+                ]
+            )
+            ratio = max(run["ratio"] for run in clean)
+            lines[-1] += [share(clean, "honest_rejected", "honest"), f"{ratio:.1f}"]
+    return lines
+
+
+def with_faults(done: list[Run]) -> Lines:
+    """The radius filter under each fault beside the mean of the rows that are not spoiled."""
+    lines = [["model", "rows", "bad", ABSENT, *FAULTS, "bad rows missed", "honest rows rejected"]]
+    for model in MODELS:
+        for n_rows in ROWS:
+            for bad in SHARES:
+                same = chosen(done, model=model, rows=n_rows, share=bad)
+                spoiled = chosen(same, way=FILTER)
+                if not spoiled:
+                    continue
+                cells = [accuracy_cell(chosen(spoiled, fault=fault)) for fault in FAULTS]
+                lines.append([model, str(n_rows), f"{100 * bad:.0f} %"])
+                lines[-1] += [accuracy_cell(chosen(same, way=ABSENT)), *cells]
+                lines[-1].append(share(spoiled, "bad_missed", "bad"))
+                lines[-1].append(share(spoiled, "honest_rejected", "honest"))
+    return lines
+
+
+def other_rules(done: list[Run]) -> Lines:
+    """All rules at 16 rows and the first seed; a cell is for 25 % and for 40 % of bad rows."""
+    lines = [["model", "way", NONE, "honest rows rejected", *FAULTS]]
+    for model in MODELS:
+        same = chosen(done, model=model, rows=16, seed=0)
+        absent = chosen(same, way=ABSENT)
+        if not chosen(same, way=list(RULES)[-1]):
+            continue
+        best = " / ".join(accuracy_cell(chosen(absent, share=bad)) for bad in SHARES)
+        lines.append(
+            [model, ABSENT, accuracy_cell(chosen(same, way=PLAIN)), "", *[best] * len(FAULTS)]
+        )
+        for rule in RULES:
+            own = chosen(same, way=rule)
+            clean = chosen(own, fault=NONE)
+            cells = [
+                " / ".join(accuracy_cell(chosen(own, fault=fault, share=bad)) for bad in SHARES)
+                for fault in FAULTS
+            ]
+            rejected = share(clean, "honest_rejected", "honest")
+            lines.append([model, rule, accuracy_cell(clean), rejected, *cells])
+    return lines
+
+
+TABLES = {
+    "Without faults": without_faults,
+    "With faults": with_faults,
+    "Other rules, 16 rows, one seed": other_rules,
+}
+
+
+def main() -> None:
+    """Read the arguments, run, show."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = list(MODELS)
+    parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL")
+    parser.add_argument("--rows", nargs="+", type=int, choices=ROWS, default=list(ROWS))
+    parser.add_argument("--seeds", type=int, default=3)
+    record = Path("accidents.jsonl")
+    parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
+    parser.add_argument("--page", type=Path, help="file whose tables are rewritten")
+    given = parser.parse_args()
+    try:
+        done = sweep(plan(given.models, given.rows, given.seeds), given.record, measured)
+    except KeyboardInterrupt:
+        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
+    show({title: make(done) for title, make in TABLES.items()}, given.page)
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ from holdfast import RobustStep
 from holdfast.aggregators import Aggregator
 from holdfast.geometry import DenseRows
 from holdfast.lab.data import load
-from holdfast.lab.models import initialized, lenet, mlp
+from holdfast.lab.models import lenet, mlp
 from holdfast.optim import RobustOptimizer
 from holdfast.robust_step import StepResult
 from holdfast.seeds import stream
@@ -123,9 +123,9 @@ class TinyGPT2(nn.Module):
             attn_pdrop=0.0,
             bos_token_id=None,
             eos_token_id=None,
-            attn_implementation="eager",
         )
         self.inner = GPT2LMHeadModel(config)
+        self.inner.set_attn_implementation("eager")  # works under vmap
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.inner(input_ids=tokens, use_cache=False).logits
@@ -185,7 +185,7 @@ class Training:
         rule: Aggregator | RobustStep,
         *,
         sent: Callable[[DenseRows], DenseRows] = lambda rows: rows,
-        watch: Callable[[DenseRows, StepResult], None] = lambda rows, result: None,
+        watch: Callable[[DenseRows, StepResult], None] | None = None,
     ) -> float:
         """Test accuracy in percent of a loop with a rule or a step.
 
@@ -203,13 +203,16 @@ class Training:
             optimizer.zero_grad()
             optimizer.step(rows)
             schedule.step()
-            assert optimizer.result is not None
-            watch(rows, optimizer.result)
+            if watch is not None and optimizer.result is not None:
+                watch(rows, optimizer.result)
         return accuracy(model, data)
 
     def _model(self) -> nn.Module:
         build, _ = MODELS[self.model]
-        return initialized(build, stream(self.seed, "parameters"))
+        # Layers draw their parameters from the global generator, which is left as it was.
+        with torch.random.fork_rng([]):
+            torch.set_rng_state(stream(self.seed, "parameters").get_state())
+            return build()
 
     def _data(self) -> Data:
         return MODELS[self.model][1]()
