@@ -1,9 +1,9 @@
 r"""The radius filter under accidents: five small models, 8 to 32 rows, up to 40 % of them spoiled.
 
-Which rows are spoiled is drawn anew at every step. Four kinds of runs see the same batches, and the
-same rows are spoiled in them: an ordinary loop, a rule without faults, a rule with a fault, and the
-mean of the rows that are not spoiled ("absent"), the best that can be had. Runs of the record are
-skipped, so the sweep can be stopped and started again. From the root of the project:
+Which rows are spoiled is drawn anew at every step. All ways see the same batches, and the same rows
+are spoiled in them: an ordinary loop, the mean of the rows, a rule without faults, a rule with a
+fault, and the mean of the rows that are not spoiled ("absent"), the best that can be had. Runs of
+the record are skipped, so the sweep can be stopped and started again. From the project's root:
 
     python -m examples.accidents --models "MLP, momentum" --rows 8 --seeds 1
     python -m examples.accidents --record docs/results/accidents.jsonl \
@@ -38,7 +38,7 @@ MODELS = {
 
 ROWS, SHARES = (8, 16, 32), (0.25, 0.4)
 ROW_SIZE, OTHER_SIZES = 8, (4, 16, 32)  # samples of a row; the others at 8 rows, without faults
-FILTER, PLAIN, ABSENT = "radius filter", "plain loop", "absent"
+FILTER, PLAIN, MEAN, ABSENT = "radius filter", "plain loop", "mean of rows", "absent"
 RULES: dict[str, Aggregator] = {
     FILTER: RadiusFilter(),
     "geometric median": GeometricMedian(),
@@ -64,7 +64,7 @@ def kinds(n_rows: int, seed: int) -> list[tuple[int, str, str, float]]:
     """Row size, way, fault and share of the runs of a model with this number of rows."""
     others = [rule for rule in RULES if rule != FILTER] if (n_rows, seed) == (16, 0) else []
     rules = [FILTER, *others]
-    found = [(PLAIN, NONE, 0.0)]
+    found = [(PLAIN, NONE, 0.0), (MEAN, NONE, 0.0)]
     found += [(ABSENT, NONE, share) for share in SHARES]
     found += [(rule, NONE, 0.0) for rule in rules]
     found += [(rule, fault, share) for rule in rules for fault in FAULTS for share in SHARES]
@@ -86,7 +86,7 @@ def measured(run: Run) -> Run:
     accidents = Accidents(run["fault"], run["share"], run["seed"])
     if run["way"] == PLAIN:
         return {"accuracy": round(training.plain(), 2)}
-    if run["way"] == ABSENT:
+    if run["way"] in (MEAN, ABSENT):  # a share of zero leaves all rows
         return {"accuracy": round(training.robust(Mean(), sent=accidents.absent), 2)}
     accuracy = None
     try:
@@ -106,8 +106,8 @@ def count_cell(runs: list[Run], part: str, whole: str) -> str:
 
 def without_faults(done: list[Run]) -> Lines:
     """The radius filter beside the plain loop."""
-    head = ["model", "rows", PLAIN, FILTER, "difference", "honest rows rejected", "largest ratio"]
-    lines = [head]
+    ways = [PLAIN, MEAN, FILTER]
+    lines = [["model", "rows", *ways, "filter - plain", "honest rows rejected", "largest ratio"]]
     for model in MODELS:
         for n_rows in ROWS:
             same = chosen(done, model=model, rows=n_rows, row_size=ROW_SIZE, share=0.0)
@@ -116,17 +116,10 @@ def without_faults(done: list[Run]) -> Lines:
                 continue
             pairs = zip(clean, plain, strict=True)
             difference = mean(one["accuracy"] - other["accuracy"] for one, other in pairs)
-            lines.append(
-                [
-                    model,
-                    str(n_rows),
-                    accuracy_cell(plain),
-                    accuracy_cell(clean),
-                    f"{difference:+.2f}",
-                ]
-            )
-            ratio = max(run["ratio"] for run in clean)
-            lines[-1] += [count_cell(clean, "honest_rejected", "honest"), f"{ratio:.1f}"]
+            lines.append([model, str(n_rows)])
+            lines[-1] += [accuracy_cell(chosen(same, way=way)) for way in ways]
+            lines[-1] += [f"{difference:+.2f}", count_cell(clean, "honest_rejected", "honest")]
+            lines[-1].append(f"{max(run['ratio'] for run in clean):.1f}")
     return lines
 
 
