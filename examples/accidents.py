@@ -11,6 +11,7 @@ the record are skipped, so the sweep can be stopped and started again. From the 
 """
 
 import argparse
+from collections import Counter
 from pathlib import Path
 from statistics import mean
 
@@ -104,19 +105,27 @@ def count_cell(runs: list[Run], part: str, whole: str) -> str:
     return f"{100 * n_part / n_whole:.3f} % ({n_part} of {n_whole})" if n_part else "0"
 
 
+def complete(runs: list[Run], n: int) -> list[Run]:
+    """The runs of the seeds that have n of them, so that all cells of a line share their seeds."""
+    counts = Counter(run["seed"] for run in runs)
+    return [run for run in runs if counts[run["seed"]] == n]
+
+
 def without_faults(done: list[Run]) -> Lines:
     """The radius filter beside the plain loop."""
     ways = [PLAIN, MEAN, FILTER]
-    lines = [["model", "rows", *ways, "filter - plain", "honest rows rejected", "largest ratio"]]
+    lines = [["model", "rows", "seeds", *ways, "filter - plain"]]
+    lines[0] += ["honest rows rejected", "largest ratio"]
     for model in MODELS:
         for n_rows in ROWS:
             same = chosen(done, model=model, rows=n_rows, row_size=ROW_SIZE, share=0.0)
-            plain, clean = chosen(same, way=PLAIN), chosen(same, way=FILTER)
-            if not plain or len(plain) != len(clean):
+            same = complete([run for run in same if run["way"] in ways], len(ways))
+            if not same:
                 continue
+            plain, clean = chosen(same, way=PLAIN), chosen(same, way=FILTER)
             pairs = zip(clean, plain, strict=True)
             difference = mean(one["accuracy"] - other["accuracy"] for one, other in pairs)
-            lines.append([model, str(n_rows)])
+            lines.append([model, str(n_rows), str(len(clean))])
             lines[-1] += [accuracy_cell(chosen(same, way=way)) for way in ways]
             lines[-1] += [f"{difference:+.2f}", count_cell(clean, "honest_rejected", "honest")]
             lines[-1].append(f"{max(run['ratio'] for run in clean):.1f}")
@@ -125,17 +134,20 @@ def without_faults(done: list[Run]) -> Lines:
 
 def with_faults(done: list[Run]) -> Lines:
     """The radius filter under each fault beside the mean of the rows that are not spoiled."""
-    lines = [["model", "rows", "bad", ABSENT, *FAULTS, "bad rows missed", "honest rows rejected"]]
+    lines = [["model", "rows", "bad", "seeds", ABSENT, *FAULTS]]
+    lines[0] += ["bad rows missed", "honest rows rejected"]
     for model in MODELS:
         for n_rows in ROWS:
             for bad in SHARES:
                 same = chosen(done, model=model, rows=n_rows, share=bad)
-                spoiled = chosen(same, way=FILTER)
-                if not spoiled:
+                ways = [run for run in same if run["way"] in (ABSENT, FILTER)]
+                same = complete(ways, 1 + len(FAULTS))
+                if not same:
                     continue
-                cells = [accuracy_cell(chosen(spoiled, fault=fault)) for fault in FAULTS]
-                lines.append([model, str(n_rows), f"{100 * bad:.0f} %"])
-                lines[-1] += [accuracy_cell(chosen(same, way=ABSENT)), *cells]
+                absent, spoiled = chosen(same, way=ABSENT), chosen(same, way=FILTER)
+                lines.append([model, str(n_rows), f"{100 * bad:.0f} %", str(len(absent))])
+                lines[-1].append(accuracy_cell(absent))
+                lines[-1] += [accuracy_cell(chosen(spoiled, fault=fault)) for fault in FAULTS]
                 lines[-1].append(count_cell(spoiled, "bad_missed", "bad"))
                 lines[-1].append(count_cell(spoiled, "honest_rejected", "honest"))
     return lines
@@ -168,16 +180,16 @@ def other_rules(done: list[Run]) -> Lines:
 def row_sizes(done: list[Run]) -> Lines:
     """Honest rows rejected without faults, by the number of samples of a row; 8 rows."""
     sizes = sorted([ROW_SIZE, *OTHER_SIZES])
-    lines = [
-        ["model", *(f"{size} samples" for size in sizes), *(f"ratio, {size}" for size in sizes)]
-    ]
+    lines = [["model", "seeds", *(f"{size} samples" for size in sizes)]]
+    lines[0] += [f"ratio, {size}" for size in sizes]
     for model in MODELS:
         same = chosen(done, model=model, rows=8, way=FILTER, fault=NONE)
+        same = complete(same, len(sizes))
         found = [chosen(same, row_size=size) for size in sizes]
-        if all(found):
+        if same:
             shares = [count_cell(runs, "honest_rejected", "honest") for runs in found]
             ratios = [f"{max(run['ratio'] for run in runs):.1f}" for runs in found]
-            lines.append([model, *shares, *ratios])
+            lines.append([model, str(len(found[0])), *shares, *ratios])
     return lines
 
 
