@@ -221,6 +221,7 @@ def main() -> None:
         )
     except KeyboardInterrupt:
         raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
+    done = [run for run in done if run["steps"] == (given.steps or MODELS[run["model"]][2])]
     show({title: make(done) for title, make in TABLES.items()}, given.page)
 
 
