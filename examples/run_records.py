@@ -1,0 +1,64 @@
+"""Runs that are kept as lines of JSON, and tables made from them: shared by the experiments here.
+
+A run is a dictionary of its settings, followed by what was measured.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+Run = dict[str, Any]
+Lines = list[list[str]]
+
+
+def sweep(runs: list[Run], record: Path, measured: Callable[[Run], Run]) -> list[Run]:
+    """All runs of the record, after appending those of `runs` that it lacks."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    known = [{key: run.get(key) for key in runs[0]} for run in done] if runs else []
+    for run in track([run for run in runs if run not in known], description="runs"):
+        done.append(run | measured(run))
+        with record.open("a") as file:
+            file.write(json.dumps(done[-1]) + "\n")
+    return done
+
+
+def chosen(done: list[Run], **wanted: Any) -> list[Run]:
+    """The runs with these settings, in the order of their seeds."""
+    found = [run for run in done if all(run[key] == value for key, value in wanted.items())]
+    return sorted(found, key=lambda run: int(run["seed"]))
+
+
+def accuracy_cell(runs: list[Run]) -> str:
+    """The mean accuracy over the seeds; None in a run means that it diverged."""
+    n_diverged = sum(run["accuracy"] is None for run in runs)
+    if n_diverged:
+        return f"diverges ({n_diverged} of {len(runs)})"
+    return f"{mean(run['accuracy'] for run in runs):.1f}" if runs else ""
+
+
+def markdown(tables: dict[str, Lines]) -> list[str]:
+    """The tables under their titles, as lines of Markdown."""
+    text = ["## Tables"]
+    for title, (head, *body) in tables.items():
+        text += ["", f"### {title}", ""]
+        text += [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body]]
+    return text
+
+
+def show(tables: dict[str, Lines], page: Path | None) -> None:
+    """Print the tables, and rewrite those of the page."""
+    for title, (head, *body) in tables.items():
+        table = Table(*head, title=title)
+        for line in body:
+            table.add_row(*line)
+        Console().print(table)
+    if page is not None:
+        text = page.read_text().split("\n## Tables")[0] if page.exists() else f"# {page.stem}"
+        page.write_text("\n".join([text.rstrip(), "", *markdown(tables)]) + "\n")
