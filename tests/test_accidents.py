@@ -106,7 +106,9 @@ def test_the_script_writes_its_record_and_its_page(
     page = (tmp_path / "page.md").read_text()
     assert page.startswith("# Accidents\n\nText.\n\n## Tables\n\n### Without faults\n")
     assert "old" not in page
-    assert f"| MLP, momentum | 8 | {run_records.accuracy_cell(chosen(done, way=PLAIN))} |" in page
+    assert (
+        f"| MLP, momentum | 8 | 1 | {run_records.accuracy_cell(chosen(done, way=PLAIN))} |" in page
+    )
     assert "With faults" in capsys.readouterr().out
 
 
