@@ -5,23 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from holdfast.memory import AugmentedRows
 from torch import Tensor
 
 from benchmarks import peers
 from benchmarks.core import LENET, SHAPES, Table, sample
 from benchmarks.peak_memory import extra_bytes
 from benchmarks.timing import interleaved
-from holdfast import RobustStep, SketchedGeometricMedian, bgmd, preset
-from holdfast.aggregators import CovarianceFilter, GeometricMedian
-from holdfast.geometry import DenseRows
-from holdfast.robust_step import SketchedRows
+from holdfast import bgmd, preset
+from holdfast.aggregators import CallContext, GeometricMedian, Sketched
+from holdfast.geometry import DenseRows, SketchedRows
+from holdfast.robust_step import Step, deliver
 from holdfast.seeds import stream
+from holdfast.selectors import NormSampling, TopNorm, row_norms
 
 TITLE = "Speed and memory of BGMD"
 LR = 0.1
-MANY = (512, LENET // 2)
-"""512 rows; more columns would not fit the memory of a small machine twice."""
+MANY = [(n, LENET) for n in (64, 128, 256, 512)]
 
 
 def attacked(rows: Tensor, kind: str) -> Tensor:
@@ -31,33 +30,32 @@ def attacked(rows: Tensor, kind: str) -> Tensor:
     return rows
 
 
-def warmed(step: RobustStep, rows: Tensor) -> Callable[[], object]:
-    """The step on these rows, once its memory holds something."""
+def warmed(step: Step, rows: Tensor) -> Callable[[], object]:
+    """The step on these rows, once something is carried."""
     step(rows, lr=LR)
     return lambda: step(rows, lr=LR)
 
 
 def bgmd_steps() -> Table:
-    """A whole step (scores, block of 10 %, weights, direction, memory) in means, in plain torch, beside the exact median of whole rows.
+    """A whole step (sketched median, delivery of a block of 10 %) in means of the rows.
 
-    `attacked`: a fifth of the rows is multiplied by -100. No kernel of BGMD is compiled: these are its figures with and without a compiler.
+    `attacked`: a fifth of the rows is multiplied by -100.
     """
     table = []
-    for n, d in [*SHAPES, MANY]:
+    for n, d in [*SHAPES, *MANY]:
         for kind in ("clean", "attacked"):
             rows = attacked(sample(n, d), kind)
-            sketched, generator = SketchedGeometricMedian(fraction=0.1), stream(0, "sketch")
+            sketched, generator = Sketched(rule=GeometricMedian()), stream(0, "sketch")
+            filtered = bgmd(fraction=0.1, rule="sketched | covariance-filter")
             best = interleaved(
                 {
                     "mean": lambda: rows.mean(0),
                     "exact": lambda: GeometricMedian()(rows),
                     "bgmd": warmed(bgmd(fraction=0.1), rows),
                     "sketched median": lambda: sketched(rows, generator=generator),
-                    "bgmd, covariance filter": warmed(
-                        bgmd(fraction=0.1, rule=CovarianceFilter()), rows
-                    ),
+                    "bgmd, covariance filter": warmed(filtered, rows),
                 },
-                n_rounds=8 if n < 512 else 4,
+                n_rounds=8 if n < 256 else 4,
             )
             table.append({"n": n, "d": d, "rows": kind, "mean_ms": 1e3 * best["mean"]})
             table[-1] |= {
@@ -70,79 +68,45 @@ def bgmd_steps() -> Table:
 
 
 def where_a_step_goes() -> Table:
-    """The parts of a step, in means. Norms, products and sum each read all rows; these three passes are what a block cannot avoid."""
+    """The parts of a step, in means of the rows; norms and sum read all rows."""
     table = []
-    for n, d in [*SHAPES, MANY]:
+    for n, d in [*SHAPES, *MANY]:
         plain = sample(n, d)
-        rows = DenseRows(plain)
-        step = bgmd(fraction=0.1)
-        tiling = step(rows, lr=LR).block.tiling
-        carried = step.state_dict()["carried"]
-        augmented = AugmentedRows(rows, carried, 1 / LR)
-        scores = augmented.scores(tiling, capped=True)
-        weights, generator = torch.full((n,), 1 / n, dtype=torch.float64), stream(0, "draw")
-        block = step.selector.select(tiling, scores, step=1, generator=generator)
+        rows, selector = DenseRows(plain), NormSampling(fraction=min(1.0, 2**14 / d))
+        tiling, generator = selector.tiling(rows.sections), stream(0, "draw")
+        norms, lengths = row_norms(rows, tiling, capped=True)
+        block = selector.select(tiling, norms, step=0, generator=generator)
+        sketch = SketchedRows(rows, block, lengths)
+        weights, total = torch.full((n,), 1 / n, dtype=torch.float64), sample(1, d)[0]
+        top = TopNorm(fraction=0.1, tile=1)
         best = interleaved(
             {
                 "mean": lambda: plain.mean(0),
-                "norms of tiles": lambda: rows.tile_norms(block.tiling),
-                "products with memory": lambda: rows.tile_products(block.tiling, weights, carried),
-                "draw": lambda: step.selector.select(
-                    block.tiling, scores, step=0, generator=generator
+                "norms": lambda: row_norms(rows, tiling, capped=True),
+                "draw": lambda: selector.select(tiling, norms, step=0, generator=generator),
+                "gather": lambda: SketchedRows(rows, block, lengths),
+                "products and weights": lambda: GeometricMedian()._solve(
+                    sketch.gram(), CallContext()
                 ),
-                "gather block": lambda: SketchedRows(augmented, block),
-                "gather, weights and sum": lambda: GeometricMedian().aggregate(
-                    SketchedRows(augmented, block)
-                ),
-                "weighted sum": lambda: augmented.combine(weights),
+                "weighted sum": lambda: rows.combine(weights),
+                "delivery": lambda: deliver(total.clone(), top, (d,), step=0, generator=generator),
             },
             n_rounds=5,
         )
-        table.append(
-            {"n": n, "d": d}
-            | {
-                f"{name}_means": time / best["mean"]
-                for name, time in best.items()
-                if name != "mean"
-            }
-        )
-    return table
-
-
-def granularity() -> Table:
-    """Tiles of several widths at n = 32, in means: single columns touch a cache line each, tiles of 64 are gathered at the speed of memory."""
-    rows = sample(32, LENET)
-    table = []
-    for tile in (1, 4, 16, 64, 256, 1024):
-        step = bgmd(fraction=0.1, tile=tile)
-        run = warmed(step, rows)
-        block, dense = step(rows, lr=LR).block, DenseRows(rows)
-        best = interleaved(
-            {
-                "mean": lambda: rows.mean(0),
-                "step": run,
-                "gather": lambda: dense.tiles(block.tiling, block.tiles),
-            },
-            n_rounds=4,
-        )
-        table.append(
-            {
-                "tile": tile,
-                "step_means": best["step"] / best["mean"],
-                "gather_means": best["gather"] / best["mean"],
-            }
-        )
+        found = {f"{name}_means": time / best["mean"] for name, time in best.items()}
+        table.append({"n": n, "d": d} | found)
+        del table[-1]["mean_means"]
     return table
 
 
 def when_a_block_pays() -> Table:
-    """Over the number of rows, in means, with about 40 million entries: the exact median, BGMD and the sketched median, clean and attacked."""
+    """Over the number of rows, in means, with about 40 million entries, clean and attacked."""
     table = []
     for n in (8, 16, 32, 64, 128, 256, 512):
         row: dict[str, Any] = {"n": n, "d": 40_000_000 // n}
         for kind in ("clean", "attacked"):
             rows = attacked(sample(n, row["d"]), kind)
-            sketched, generator = SketchedGeometricMedian(fraction=0.1), stream(0, "sketch")
+            sketched, generator = Sketched(rule=GeometricMedian()), stream(0, "sketch")
             best = interleaved(
                 {
                     "mean": lambda: rows.mean(0),
@@ -163,10 +127,11 @@ def when_a_block_pays() -> Table:
 
 
 def choice_of_k() -> Table:
-    """Lemma 2, measured at n = 32: how much faster an aggregation of a block is than one of whole rows, over the share of columns.
+    """Lemma 2 at n = 32: the gain of aggregating a block instead of whole rows, over its share.
 
-    `row by row` is the lemma's own setting: the same iterative median (geom-median's) on whole rows and on the block, selection included. `exact over
-    step` is our exact median of whole rows over our whole step: where the exact median costs a few means, there is little left to gain.
+    `row by row` is the lemma's own setting: the same iterative median (geom-median's) on whole rows
+    and on the block, selection included. `exact over step` is our exact median of whole rows over
+    our whole step: where the exact median costs a few means, there is little left to gain.
     """
     rows = sample(32, LENET)
     median = peers.geom_median()
@@ -178,10 +143,10 @@ def choice_of_k() -> Table:
         step = preset(f"bgmd-paper(fraction={fraction}, tile=64)")
         dense = DenseRows(rows)
 
-        def select_and_solve(step: RobustStep = step, dense: DenseRows = dense) -> Tensor:
+        def select_and_solve(step: Step = step, dense: DenseRows = dense) -> Tensor:
             tiling = step.selector.tiling(dense.sections)
-            scores = AugmentedRows(dense).scores(tiling, capped=False)
-            block = step.selector.select(tiling, scores, step=0, generator=step.generator)
+            norms, _ = row_norms(dense, tiling, capped=False)
+            block = step.selector.select(tiling, norms, step=0, generator=step.generator)
             return median(dense.tiles(tiling, block.tiles))
 
         best = interleaved(
@@ -199,7 +164,7 @@ def choice_of_k() -> Table:
 
 
 def step_memory() -> Table:
-    """Peak memory of a step beyond the rows, the direction and the vector of memory, as a share of the rows."""
+    """Peak memory of a step beyond the rows, the direction and what is carried, in rows."""
     table = []
     for n, d in SHAPES:
         rows = sample(n, d)
@@ -207,7 +172,7 @@ def step_memory() -> Table:
         for _ in range(2):
             step(rows, lr=LR)
         extra = min(extra_bytes(lambda: step(rows, lr=LR)) for _ in range(3))
-        # The step replaces its memory and hands out a direction: one vector of each stands before and after.
+        # What is carried is replaced and a direction returned: one vector each, before and after.
         table.append({"n": n, "d": d, "extra_share": max(0.0, extra - 4 * d) / (4 * n * d)})
     return table
 
@@ -215,7 +180,6 @@ def step_memory() -> Table:
 TABLES: dict[str, Callable[[], Table]] = {
     "bgmd_steps": bgmd_steps,
     "where_a_step_goes": where_a_step_goes,
-    "granularity": granularity,
     "when_a_block_pays": when_a_block_pays,
     "choice_of_k": choice_of_k,
     "step_memory": step_memory,
@@ -225,39 +189,18 @@ TABLES: dict[str, Callable[[], Table]] = {
 def bars(results: dict[str, Any]) -> Table:
     """The goals for BGMD beside the figures."""
     table: Table = []
-
-    def add(what: str, bar: str, measured: float, met: bool) -> None:
-        table.append({"what": what, "bar": bar, "measured": measured, "met": met})
-
     for row in results.get("bgmd_steps", []):
-        if row["rows"] == "clean" and row["n"] < 512:
-            where = f"n = {row['n']}, d = {row['d']:,}"
-            add(
-                f"BGMD, {where}, plain torch, in means",
-                "at most 8",
-                row["bgmd_means"],
-                row["bgmd_means"] <= 8,
-            )
-            add(
-                f"BGMD, {where}, where a compiler is available, in means",
-                "at most 5",
-                row["bgmd_means"],
-                row["bgmd_means"] <= 5,
-            )
-        if row["n"] >= 512:
-            what = f"BGMD over the exact median, n = {row['n']}, {row['rows']}"
-            add(what, "at most 0.33", row["bgmd_over_exact"], row["bgmd_over_exact"] <= 1 / 3)
+        what = f"BGMD, n = {row['n']}, d = {row['d']:,}, {row['rows']}, in means"
+        found = row["bgmd_means"]
+        table.append({"what": what, "bar": "at most 3.2", "measured": found, "met": found <= 3.2})
     for row in results.get("step_memory", []):
         what = f"extra memory of a step, n = {row['n']}, d = {row['d']:,}, in rows"
-        add(what, "at most 0.15", row["extra_share"], row["extra_share"] <= 0.15)
+        found = row["extra_share"]
+        table.append({"what": what, "bar": "at most 0.15", "measured": found, "met": found <= 0.15})
     return table
 
 
-BARS = (
-    "Goals and figures. At 512 rows a step costs about as much as the exact median (less when rows are bad), not a third of it: that median sweeps over the rows when they are "
-    "many, and three to five sweeps cost about as much as the three passes over all rows that a block step needs (norms of tiles, products with the memory, "
-    "the weighted sum; see *Where a step goes*)."
-)
+BARS = "Goals and figures."
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:
@@ -275,7 +218,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
         "gram": "Gram matrix alone",
         "exact": "exact median",
         "bgmd": "BGMD, block of 10 %",
-        "sketched": "sketched median, 10 %",
+        "sketched": "sketched median",
     }
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for axis, kind in zip(axes, ("clean", "attacked"), strict=True):

@@ -182,7 +182,7 @@ class Training:
 
     def robust(
         self,
-        rule: Aggregator | RobustStep,
+        rule: Aggregator | RobustStep | str,
         *,
         sent: Callable[[DenseRows], DenseRows] = lambda rows: rows,
         watch: Callable[[DenseRows, StepResult], None] | None = None,
@@ -195,9 +195,9 @@ class Training:
             watch: called after every step with the rows that the rule saw and its result.
         """
         model, data = self._model(), self._data()
-        optimizer = robust_optimizer(OPTIMIZERS[self.optimizer](model), rule)
+        optimizer = RobustOptimizer(OPTIMIZERS[self.optimizer](model), rule)
         schedule = LambdaLR(optimizer, self._rate)
-        source = MicroBatches(model, loss_fn, n_rows=self.n_rows, vectorized=True)
+        source = MicroBatches(model, loss_fn, n_rows=self.n_rows)
         for batch in self._batches(data):
             rows = sent(source(data.inputs[batch], data.targets[batch]))
             optimizer.zero_grad()
@@ -226,12 +226,6 @@ class Training:
         generator, size = stream(self.seed, "batches"), self.n_rows * self.row_size
         for _ in range(self.n_steps):
             yield torch.randint(0, len(data.targets), (size,), generator=generator)
-
-
-def robust_optimizer(inner: Optimizer, rule: Aggregator | RobustStep) -> RobustOptimizer:
-    """The optimizer behind the rule."""
-    step = rule if isinstance(rule, RobustStep) else RobustStep(rule)
-    return RobustOptimizer(inner, step)
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ def train(step: RobustStep, attack: Attack, n_steps: int) -> float:
     images, generator = data.scaled(), stream(0, "training")
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True)
+    source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20)
     adversaries = Adversaries(bad_fraction=0.4)
     mask, state = None, None
     for _ in range(n_steps):

@@ -24,7 +24,7 @@ def train(n_steps: int) -> tuple[Tensor, Tensor]:
     images = data.scaled()
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20, vectorized=True)
+    source = MicroBatches(model, nn.CrossEntropyLoss(), n_rows=20)
     step, attack = RobustStep("covariance-filter"), InnerProduct(factor=2.0)
     adversaries = Adversaries(bad_fraction=0.3)
     bad, rejected = [], []

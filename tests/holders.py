@@ -34,10 +34,12 @@ class Holder:
         self._meeting, self._rank = meeting, rank
 
     def sum(self, partial: Tensor) -> Tensor:
-        return reduce(torch.add, self._meeting.exchange(self._rank, partial))
+        total: Tensor = reduce(torch.add, self._meeting.exchange(self._rank, partial))
+        return total
 
     def max(self, partial: Tensor) -> Tensor:
-        return reduce(torch.maximum, self._meeting.exchange(self._rank, partial))
+        largest: Tensor = reduce(torch.maximum, self._meeting.exchange(self._rank, partial))
+        return largest
 
     def all(self, flag: bool) -> bool:
         return all(self._meeting.exchange(self._rank, flag))

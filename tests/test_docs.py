@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast import aggregators, lab, memory, optim, selectors, sources, threats
+from holdfast import aggregators, lab, optim, robust_step, selectors, sources, threats
 from holdfast.lab import (
     data,
     models,
@@ -73,7 +73,7 @@ def test_the_page_of_rules_has_every_short_name() -> None:
 
 def test_the_page_of_bgmd_has_every_public_name() -> None:
     classes = {selectors.selectors[name].__name__ for name in selectors.selectors.names}
-    classes |= {memory.memories[name].__name__ for name in memory.memories.names}
+    classes |= {robust_step.memories[name].__name__ for name in robust_step.memories.names}
     assert not_mentioned({*holdfast.__all__, *classes}, page("bgmd.md")) == []
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import holdfast
 from holdfast.lab.data import fashion_mnist_slice
+from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches
 
@@ -34,7 +34,7 @@ def test_the_diff_trains() -> None:
         ),
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
         "MicroBatches": MicroBatches,
-        "bgmd": holdfast.bgmd,
+        "RobustOptimizer": RobustOptimizer,
     }
     before = nn.functional.cross_entropy(model(data.scaled()), data.labels).item()
     exec(code, names)

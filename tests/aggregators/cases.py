@@ -59,7 +59,7 @@ class Case:
         return self.text
 
     def call(self, rows: Tensor, honest: Tensor | None = None) -> Tensor:
-        return self.rule(rows, **self.extras(rows if honest is None else honest))
+        return self.rule.aggregate(rows, **self.extras(rows if honest is None else honest)).vector
 
 
 FROM_ORIGIN = "measures norms from the origin, which does not move with the rows"

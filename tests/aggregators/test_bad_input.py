@@ -125,7 +125,7 @@ def test_what_a_rule_needs_is_asked_for() -> None:
     with pytest.raises(ValueError, match=r"`generator` must be given to Bucketing"):
         Bucketing(bucket_size=2, rule=Mean())(ROWS)
     with pytest.raises(ValueError, match=r"`score` must be a function"):
-        Zeno(n_bad=1)(ROWS, score=3)  # type: ignore[arg-type]
+        Zeno(n_bad=1)(ROWS, score=3)  # type: ignore[call-overload]
 
 
 def test_wrong_references() -> None:
@@ -137,7 +137,7 @@ def test_wrong_references() -> None:
     with pytest.raises(
         ValueError, match=r"`reference` must be a dense floating tensor, got list\."
     ):
-        rule(ROWS, reference=[1.0, 2.0, 3.0, 4.0])  # type: ignore[arg-type]
+        rule(ROWS, reference=[1.0, 2.0, 3.0, 4.0])  # type: ignore[call-overload]
     with pytest.raises(ValueError, match=r"`reference` must be finite, got NaN or infinity\."):
         rule(ROWS, reference=torch.tensor([1.0, float("nan"), 0.0, 0.0]))
 

@@ -196,7 +196,7 @@ def test_numpy_in_gives_numpy_out() -> None:
         assert isinstance(found, numpy.ndarray)
         assert_close(torch.from_numpy(found), rule(rows))
         assert isinstance(rule([array[:, :2], array[:, 2:]]), numpy.ndarray)
-    weights = numpy.ones(7)
+    weights: Any = numpy.ones(7)
     assert_close(torch.from_numpy(Mean()(array, row_weights=weights)), rows.mean(0))
     array.flags.writeable = False
     assert_close(torch.from_numpy(Mean()(array)), rows.mean(0))

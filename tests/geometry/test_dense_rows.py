@@ -37,10 +37,6 @@ def flat(tensors: Tensor | list[Tensor]) -> Tensor:
     return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
 
 
-def whole(rows: Rows) -> Tensor:
-    return torch.cat([chunk for _, chunk in rows.chunks(1000)], dim=1)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_operations_equal_those_of_the_flat_matrix(layout: str) -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

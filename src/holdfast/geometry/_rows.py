@@ -96,6 +96,9 @@ class Rows(ABC):
     def __len__(self) -> int:
         return self.n
 
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(self.n))
+
     @overload
     def __getitem__(self, index: int) -> Tensor: ...
     @overload
