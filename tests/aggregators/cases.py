@@ -155,7 +155,7 @@ CASES = [
     ),
     Case(
         "sketched(fraction=0.5) | geometric-median",
-        {"translation": LENGTHS, "digits": LENGTHS},
+        {"translation": LENGTHS},
         extras=shuffled,
     ),
     Case(

@@ -28,6 +28,10 @@ class Sketched(Wrapper):
     `rule` resists, whatever is drawn, because no row can hide its length. The call passes the
     `generator`.
 
+    Reference: the paper's Algorithm 2 for the choice of columns; Horvitz and Thompson, *A
+    Generalization of Sampling Without Replacement From a Finite Universe* (1952), for the
+    estimates. Deviation: exact lengths.
+
     Args:
         fraction: the share of tiles that is read, in (0, 1]. None stands for about 16,384 columns,
             which estimate cosines to about a percent, however many there are.
