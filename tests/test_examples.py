@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from examples import bgmd_under_attack as experiment
 from examples import (
+    bgmd_against_median,
     memory_under_attack,
     own_aggregator,
     per_sample,
@@ -19,6 +19,8 @@ from examples import (
     under_attack,
     who_was_rejected,
 )
+from examples import bgmd_under_attack as experiment
+from examples.run_records import markdown
 
 from holdfast.seeds import stream
 
@@ -196,3 +198,17 @@ def test_the_committed_samples_keep_their_promise() -> None:
         assert mean("samples, clipped mean", corruption) > mean("slices, mean", corruption) - 4
     lines = samples_against_slices.markdown(samples_against_slices.summary(done))
     assert path.with_suffix(".md").read_text().splitlines()[-len(lines) :] == lines
+
+
+def test_bgmd_against_median_is_shown(tmp_path: Path) -> None:
+    """Over the committed seeds BGMD is within a point of the median with SGD and momentum."""
+    path = ROOT / "docs" / "results" / "bgmd_against_median.jsonl"
+    done = [json.loads(line) for line in path.read_text().splitlines()]
+    table = bgmd_against_median.summary(done)
+    assert [line[0] for line in table[1:]] == list(bgmd_against_median.CASES)
+    for line in table[1:]:
+        assert float(line[5]) > (-3 if "Adam" in line[0] else -1)
+    lines = markdown(bgmd_against_median.tables(done))
+    assert path.with_suffix(".md").read_text().splitlines()[-len(lines) :] == lines
+    run = {"case": "MLP, SGD, 200 steps", "seed": 0, "way": "bgmd", "steps": 3}
+    assert 0 < bgmd_against_median.measured(run)["accuracy"] < 100

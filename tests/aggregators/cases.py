@@ -1,7 +1,7 @@
 """All rules, with the traits that each lacks by its nature and the reason."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 import torch
@@ -174,3 +174,24 @@ CASES = [
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Allowed difference, relative to the rows; the solver's own tolerance is 1e-6 of the objective."""
+
+VALUES = {
+    "bad_fraction": 0.2,
+    "bucket_size": 2,
+    "group_size": 3,
+    "n_bad": 1,
+    "radius": 1.0,
+    "sigma": 1.0,
+}
+"""Values for arguments that a rule needs."""
+
+
+def shortest_text(name: str) -> str:
+    """The rule of this short name with no more arguments than it needs, around the mean."""
+    known: Any = fields(rules[name])  # type: ignore[arg-type]
+    needed = [field.name for field in known if field.default is MISSING]
+    if "n_bad" in getattr(rules[name], "one_of", ()):
+        needed = ["n_bad", *needed]
+    listed = ", ".join(f"{one}={VALUES[one]}" for one in needed if one != "rule")
+    text = f"{name}({listed})" if listed else name
+    return f"{text} | mean" if "rule" in needed else text

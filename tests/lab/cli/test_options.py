@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.aggregators import rules
 from holdfast.lab.cli import _list
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._list import Kind, listings, names_of
@@ -17,6 +18,7 @@ from holdfast.lab.cli._options import OPTIONS, SPELLING
 from holdfast.lab.config import Config, rule_names, threat_names
 from holdfast.lab.optimizers import Adam
 from holdfast.lab.training import run
+from tests.aggregators.cases import shortest_text
 from tests.lab.cli.commands import SMALL, case, environment, invoke, timeless
 
 QUICK = ["train", *SMALL, "--quiet", "--folder", "run"]
@@ -39,27 +41,6 @@ def trained(**given: object) -> list[Mapping[str, Any]]:
     return timeless(folder)
 
 
-RULES = {
-    "bucketing": "bucketing(bucket_size=2) | geometric-median",
-    "bulyan": "bulyan(n_bad=1)",
-    "centered-clipping": "centered-clipping(radius=1.0)",
-    "clipping": "clipping(n_bad=2) | mean",
-    "krum": "krum(n_bad=2)",
-    "mean-around-median": "mean-around-median(n_bad=2)",
-    "minimum-diameter": "minimum-diameter(n_bad=2)",
-    "mixing": "mixing(n_bad=2) | geometric-median",
-    "multi-krum": "multi-krum(n_bad=2)",
-    "norm-filter": "norm-filter(n_bad=2)",
-    "norm-trim": "norm-trim(bad_fraction=0.25)",
-    "resilience-filter": "resilience-filter(sigma=1.0)",
-    "sketched": "sketched(fraction=0.5) | geometric-median",
-    "spectral-filter": "spectral-filter(n_bad=2)",
-    "trimmed-mean": "trimmed-mean(n_bad=2)",
-    "zeno": "zeno(n_bad=2)",
-}
-"""Rules that need arguments, with sensible ones."""
-
-
 def test_every_rule_and_preset_trains() -> None:
     assert set(names_of(Kind.RULES)) == set(rule_names())
     for name in names_of(Kind.RULES):
@@ -69,7 +50,8 @@ def test_every_rule_and_preset_trains() -> None:
                     trained(rule="majority-vote(group_size=3)")
             else:
                 trusted = 20 if name in ("zeno", "trusted-reference") else 0
-                assert len(trained(rule=RULES.get(name, name), trusted=trusted)) == 3
+                text = shortest_text(name) if name in rules else name
+                assert len(trained(rule=text, trusted=trusted)) == 3
 
 
 def test_every_attack_and_corruption_trains() -> None:

@@ -43,7 +43,7 @@ from holdfast.threats import (
     attacks,
     corruptions,
 )
-from tests.aggregators.cases import CASES
+from tests.aggregators.cases import CASES, shortest_text
 from tests.lab.cases import RUNS, TINY
 from tests.threats.cases import ATTACKS, CORRUPTIONS
 
@@ -298,27 +298,9 @@ def test_every_dataclass_field_is_in_the_json() -> None:
         assert_described(config, config_to_json(config))
 
 
-ARGUMENTS = {
-    "n_bad=1": ["bulyan", "krum", "mean-around-median", "minimum-diameter", "multi-krum",
-                "spectral-filter", "trimmed-mean", "zeno"],
-    "radius=1.0": ["centered-clipping"],
-    "group_size=3": ["majority-vote"],
-    "bad_fraction=0.2": ["norm-trim", "norm-filter"],
-    "sigma=1.0": ["resilience-filter"],
-}  # fmt: skip
-TEXTS = {
-    **{name: f"{name}({given})" for given, names in ARGUMENTS.items() for name in names},
-    "bucketing": "bucketing(bucket_size=2) | mean",
-    "clipping": "clipping(radius=1.0) | mean",
-    "mixing": "mixing(n_bad=1) | mean",
-    "sketched": "sketched | mean",
-}
-"""The text of each rule that needs arguments."""
-
-
 def test_every_rule_has_a_name() -> None:
     for name in rule_names():
-        text = TEXTS.get(name, name)
+        text = shortest_text(name) if name in rules else name
         config = replace(TINY, n_rows=30, n_trusted=5, **parse_rule(text))
         formatted = format_rule(config.rule, config.selector, config.memory)
         assert replace(config, **parse_rule(formatted)) == config, name
