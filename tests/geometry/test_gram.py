@@ -125,3 +125,19 @@ def test_the_length_of_vectors_at_the_edges_of_their_range() -> None:
     assert length(torch.zeros(5)) == 0.0
     assert length(torch.tensor([1.0, float("inf")])) == float("inf")
     assert not length(torch.tensor([1.0, float("nan")])) < float("inf")
+
+
+def test_equal_rows_do_not_cost_the_careful_pass() -> None:
+    """Attackers who all send the same row must not slow down everybody."""
+    rows = gaussian(12, 500)
+    rows[3:8] = rows[3]
+    rows[9] = rows[1]
+    gram = DenseRows(rows).gram()
+    assert not gram.exact
+    assert gram.same is not None
+    assert gram.same.tolist() == [0, 1, 2, 3, 3, 3, 3, 3, 8, 1, 10, 11]
+    assert gram.distances[3:8, 3:8].count_nonzero() == 0
+    wanted = torch.cdist(rows.double(), rows.double())
+    torch.testing.assert_close(gram.distances, wanted, rtol=1e-5, atol=1e-5)
+    rows[4, 0] += 1e-4  # close, but not equal: float32 has lost the difference
+    assert DenseRows(rows).gram().exact

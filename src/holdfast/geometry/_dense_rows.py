@@ -139,6 +139,11 @@ class DenseRows(ColumnRows):
         """[n] the largest absolute entry of each row; NaN or infinite where the row is."""
         return self.holders.max(self._largest())
 
+    def are_equal(self, i: int, j: int) -> bool:
+        """Whether two rows are equal in every column."""
+        pairs = ((piece[i], piece[j]) for _, piece in self._parts.pieces(None))
+        return self.holders.all(all(torch.equal(left, right) for left, right in pairs))
+
     def _largest(self) -> Tensor:
         """The same over the columns that are here."""
         largest = torch.zeros(self.n, dtype=self.dtype, device=self.device)

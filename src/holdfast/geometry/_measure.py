@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -51,6 +52,7 @@ class Measurable(Protocol):
 
     # NaN must remain NaN, also in a maximum over several holders of columns.
     def magnitudes(self) -> Tensor: ...
+    def are_equal(self, i: int, j: int) -> bool: ...
     def keep(self, indices: Tensor) -> "Measurable": ...
 
 
@@ -80,10 +82,35 @@ def measure(
         underflow=_underflow(rows, working),
     )
     # Rows with few columns may well lie on a line, where a median depends on the last digits.
-    is_fine = rows.n_columns > FEW_COLUMNS or rows.dtype is torch.float64
-    if is_fine and is_trustworthy(gram, rows.dtype):
-        return gram
+    if rows.n_columns > FEW_COLUMNS or rows.dtype is torch.float64:
+        if is_trustworthy(gram, rows.dtype):
+            return gram
+        labeled = _with_equal_rows_labeled(rows, gram)
+        if labeled is not None:
+            return labeled
     return _measure_carefully(rows, others, row_weights)
+
+
+def _with_equal_rows_labeled(rows: Measurable, gram: Gram) -> Gram | None:
+    """The Gram matrix with the same products for rows that are equal; None if others are close.
+
+    Attackers often send the same row, which must not cost everybody the careful pass.
+    """
+    close = gram.squared_distances < CLOSE * gram.products.diagonal()[: rows.n]
+    labels = torch.arange(rows.n)
+    for j in range(1, rows.n):
+        candidates = torch.nonzero(close[j, :j] & (labels[:j] == torch.arange(j)))[:, 0]
+        equal = next((int(i) for i in candidates if rows.are_equal(int(i), j)), j)
+        labels[j] = equal
+    distinct = torch.unique(labels)
+    if len(distinct) == rows.n:
+        return None
+    others = torch.arange(rows.n, len(gram.products))
+    chosen, index = torch.cat([distinct, others]), torch.cat([labels, others])
+    reduced = Gram(products=gram.products[chosen][:, chosen], kept=distinct)
+    if not is_trustworthy(reduced, rows.dtype):
+        return None
+    return replace(gram, products=gram.products[index][:, index], same=labels)
 
 
 def is_trustworthy(gram: Gram, dtype: torch.dtype) -> bool:

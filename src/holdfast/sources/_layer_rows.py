@@ -118,6 +118,10 @@ class LayerRows(Rows):
             total += layer.magnitudes()
         return total
 
+    def are_equal(self, i: int, j: int) -> bool:
+        """Always False: gradients that are never formed cannot be compared."""
+        return False
+
     def finite(self) -> Tensor:
         return torch.isfinite(self.magnitudes()).cpu()
 
