@@ -63,6 +63,7 @@ def geometric_medians() -> Table:
         theirs = {
             "geom-median": peers.geom_median(),
             "byzfl": peers.byzfl("aggregators").GeometricMedian(),
+            "byzpy": peers.byzpy_median(),
         }
         ours = objective(rows, result.vector)
         row = {
@@ -373,7 +374,7 @@ def bars(results: dict[str, Any]) -> Table:
         )
     if "memory" in results:
         most = max(
-            value for row in results["carried"] for key, value in row.items() if key != "rule"
+            value for row in results["memory"] for key, value in row.items() if key != "rule"
         )
         add(
             "extra memory of a Gram rule, most over all rules and shapes, in rows",

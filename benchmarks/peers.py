@@ -26,3 +26,10 @@ def geom_median() -> Callable[[Tensor], Tensor]:
     """PyPI's geom-median at its own default accuracy."""
     compute = importlib.import_module("geom_median.torch").compute_geometric_median
     return lambda rows: compute(list(rows)).median
+
+
+def byzpy_median() -> Callable[[Tensor], Tensor]:
+    """ByzPy's geometric median at its own default accuracy."""
+    module = importlib.import_module("byzpy.aggregators.geometric_wise.geometric_median")
+    median = module.GeometricMedian()
+    return lambda rows: median.aggregate(list(rows))

@@ -141,3 +141,15 @@ def test_equal_rows_do_not_cost_the_careful_pass() -> None:
     torch.testing.assert_close(gram.distances, wanted, rtol=1e-5, atol=1e-5)
     rows[4, 0] += 1e-4  # close, but not equal: float32 has lost the difference
     assert DenseRows(rows).gram().exact
+
+
+def test_close_rows_that_are_not_equal_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def never(self: DenseRows, i: int, j: int) -> bool:
+        calls.append((i, j))
+        return False
+
+    monkeypatch.setattr(DenseRows, "are_equal", never)
+    assert DenseRows(common(40, 300, 1e3)).gram().exact
+    assert len(calls) == 1

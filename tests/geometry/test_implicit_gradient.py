@@ -145,3 +145,25 @@ def test_a_graph_only_where_one_is_asked_for() -> None:
     assert not Krum(n_bad=1)(rows).requires_grad
     with torch.no_grad():
         assert not GeometricMedian()(rows).requires_grad
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e12, 1e30])
+def test_the_gradient_is_linear_in_the_incoming_one(size: float) -> None:
+    rows = (gaussian(6, 4, dtype=torch.float64) + 100).requires_grad_()
+    incoming = gaussian(1, 4, 1, torch.float64)[0]
+    (plain,) = torch.autograd.grad(GeometricMedian(tolerance=1e-12)(rows), rows, incoming)
+    (scaled,) = torch.autograd.grad(GeometricMedian(tolerance=1e-12)(rows), rows, size * incoming)
+    torch.testing.assert_close(scaled / size, plain, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_overflow_is_passed_on(value: float) -> None:
+    """A gradient scaler must see it, to skip the step."""
+    rows = gaussian(5, 3).requires_grad_()
+    (found,) = torch.autograd.grad(GeometricMedian()(rows), rows, torch.full((3,), value))
+    assert found.isnan().all()
+
+
+def test_gradcheck_in_general_position() -> None:
+    rows = gaussian(6, 4, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(GeometricMedian(tolerance=1e-12), rows)

@@ -159,3 +159,46 @@ def test_it_is_used_where_it_pays() -> None:
     assert not pays_to_stream(DenseRows(rows[:, :1000]))
     assert not pays_to_stream(DenseRows(rows.bfloat16()))
     assert streaming_geometric_median(DenseRows(rows), tolerance=1e-12) is None
+
+
+def same_sign(n: int, d: int) -> dict[str, Tensor]:
+    """Rows whose terms round the same way, which float32 sums of many terms do not survive."""
+    spread = torch.linspace(0.1, 0.6, n)[:, None]
+    spiked = gaussian(n, d) * spread
+    spiked[:, :64] = d**0.5 / 4
+    return {
+        "constant": torch.full((n, d), 0.1) * (1 + spread),
+        "nearly constant": 0.1 + 0.003 * gaussian(n, d),
+        "spiked": spiked,
+        "half constant": torch.cat([torch.full((n, d // 2), 0.1), 0.2 * spiked[:, d // 2 :]], 1),
+    }
+
+
+@pytest.mark.parametrize("kind", same_sign(2, 128))
+def test_errors_of_float32_sums_are_within_the_stated_ones(kind: str) -> None:
+    rows = same_sign(24, 2**18)[kind]
+    dense, wide = DenseRows(rows), rows.double()
+    squares = wide.square().sum(1)
+    errors = (dense.squared_norms() - squares).abs() / squares
+    assert float(errors.max()) < 1e-6
+    out, weights = torch.empty(2**18), torch.full((24,), 1 / 24, dtype=torch.float64)
+    products = dense.sweep(weights, out)
+    exact = wide @ out.double()
+    scale = (squares * out.double().square().sum()).sqrt()
+    assert float(((products - exact).abs() / scale).max()) < streaming.FLOAT32_ROUNDING
+    gram = dense.gram()
+    if not gram.exact:
+        found, norms = gram.products[:24, :24], squares.sqrt()
+        relative = (found - wide @ wide.T).abs() / norms[:, None] / norms
+        assert float(relative.max()) < gram.precision
+
+
+@pytest.mark.parametrize("kind", same_sign(2, 128))
+def test_no_certificate_is_false_where_terms_round_the_same_way(kind: str) -> None:
+    rows = same_sign(32, 2**15)[kind]
+    eta = torch.full((32,), 1 / 32, dtype=torch.float64)
+    result = GeometricMedian().aggregate(rows)
+    excess = objective(rows.double(), result.vector.double(), eta) - least_objective(rows, eta)
+    half = nearer_half((rows.double() - result.vector.double()).norm(dim=1), eta)
+    assert result.gap is not None
+    assert excess / float(half) <= result.gap

@@ -298,3 +298,9 @@ def test_a_random_rule_needs_a_generator_in_robust_backward() -> None:
         for _ in range(2)
     ]
     assert not found[0].equal(found[1])
+
+
+def test_a_preset_is_known_by_its_name() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), "bgmd(fraction=0.5)")
+    assert repr(optimizer.robust_step) == repr(bgmd(fraction=0.5))

@@ -52,7 +52,7 @@ def test_delivery_of_many_single_columns(kind: str) -> None:
     assert found.later is not None
     assert (found.now + found.later).equal(total)
     assert float(found.now.abs()[found.block.columns].min()) >= float(found.later.abs().max())
-    assert 0.9 * k <= len(found.block) <= 1.1 * k or kind == "periodic"
+    assert 0.9 * k <= len(found.block) <= 1.1 * k
 
 
 @every_selector
@@ -220,3 +220,14 @@ def test_steps_within_autocast_are_as_exact_as_outside() -> None:
     outside = bgmd()(rows, lr=0.1).direction
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert bgmd()(rows, lr=0.1).direction.equal(outside)
+
+
+def test_a_whole_block_leaves_nothing_also_with_a_rate_per_column() -> None:
+    rates = torch.tensor([0.5, 0.5, 0.5, 0.0])
+    first = RobustStep("mean", selector=TopNorm(count=2, tile=1))
+    first(torch.ones(3, 4), lr=rates)
+    whole = RobustStep("mean", selector=TopNorm(fraction=1.0, tile=1))
+    whole.load_state_dict(first.state_dict())
+    result = whole(torch.ones(3, 4), lr=rates)
+    assert result.direction.tolist() == [1.0, 1.0, 2.0, 1.0]
+    assert whole.state_dict()["carried"].count_nonzero() == 0

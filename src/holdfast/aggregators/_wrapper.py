@@ -9,7 +9,7 @@ from torch import Tensor
 from holdfast._typing import TensorOrTensors
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, as_rule
 from holdfast.aggregators._call import CallArguments, CallContext
-from holdfast.checks import failure
+from holdfast.checks import check_enough_rows, failure
 from holdfast.geometry import DenseRows, Mixture, Rows, mixed_rows
 
 
@@ -49,8 +49,9 @@ class Wrapper(Aggregator):
         """The transformed rows, and the context for the inner rule."""
 
     def transform(self, rows: Rows | TensorOrTensors, **arguments: Unpack[CallArguments]) -> Rows:
-        """Return the transformed rows; `torch.as_tensor` makes a matrix of them."""
+        """Return the transformed rows; `torch.as_tensor` makes a matrix of mixtures."""
         rows = rows if isinstance(rows, Rows) else DenseRows(rows)
+        check_enough_rows(rows.n, self.n_needed, self)
         context = CallContext(**arguments).checked(self, rows.n, rows.d)
         return self._transform(rows, context)[0]
 

@@ -54,10 +54,10 @@ class DenseRows(ColumnRows):
         kept: Tensor | None = None,
     ) -> None:
         self._tensors = check_rows(tensors)
-        if isinstance(tensors, Tensor) and tensors.ndim != 2:
-            shape = "have shape [n, d] (or be a list of [n, ...] tensors)"
-            raise failure("rows", shape, tuple(tensors.shape))
         first = self._tensors[0]
+        if not isinstance(tensors, Sequence) and first.ndim != 2:
+            shape = "have shape [n, d] (or be a list of [n, ...] tensors)"
+            raise failure("rows", shape, tuple(first.shape))
         self._kept = None if kept is None else kept.to(first.device)
         self._parts = Parts.of(self._tensors, self._kept)
         self.n, self.d = self._parts.n, self._parts.edges[-1]
@@ -141,8 +141,9 @@ class DenseRows(ColumnRows):
 
     def are_equal(self, i: int, j: int) -> bool:
         """Whether two rows are equal in every column."""
-        pairs = ((piece[i], piece[j]) for _, piece in self._parts.pieces(None))
-        return self.holders.all(all(torch.equal(left, right) for left, right in pairs))
+        if self._kept is not None:
+            i, j = int(self._kept[i]), int(self._kept[j])
+        return self.holders.all(all(torch.equal(one[i], one[j]) for one in self._tensors))
 
     def _largest(self) -> Tensor:
         """The same over the columns that are here."""
@@ -158,7 +159,7 @@ class DenseRows(ColumnRows):
         """[n] squared norms of the rows."""
         total = torch.zeros(self.n, dtype=_kernels.wide_dtype(self.device), device=self.device)
         for _, piece in self._parts.working_pieces():
-            total += torch.linalg.vector_norm(piece, dim=1).to(total.dtype).square()
+            total += _kernels.squared_norms(piece)
         return self.holders.sum(total)
 
     def combine(self, weights: Tensor, *, exact: bool = False) -> Tensor:

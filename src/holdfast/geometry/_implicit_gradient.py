@@ -66,7 +66,13 @@ def _gradients(
     vector: Tensor, eta: Tensor, tensors: Sequence[Tensor], incoming: Tensor
 ) -> list[Tensor]:
     """One gradient per tensor [n, ...]: outer[i] * q - inner[i] * (x_i - y) for row i."""
+    largest = float(incoming.abs().max())
+    if not 0 < largest < float("inf"):  # zero, or an overflow that a gradient scaler must see
+        return [torch.full_like(tensor, largest * 0.0) for tensor in tensors]
     rows = DenseRows(tensors)
+    # At the length of the rows, v loses no digits beside them, and none of theirs.
+    unit = float(rows.magnitudes().where(rows.magnitudes().isfinite(), 0.0).max()) / largest or 1.0
+    incoming = incoming * unit
     gram = rows.gram([vector, incoming], eta)
     weights = eta[gram.kept]
     outer, inner, moves, share = _coefficients(gram, weights / weights.sum())
@@ -83,7 +89,7 @@ def _gradients(
         shape, factors = tensor.shape[1:], everywhere.view(2, -1, *[1] * (tensor.ndim - 1))
         gradient = tensor - vector[start:stop].view(shape)
         gradient.mul_(-factors[1]).addcmul_(factors[0], q[start:stop].view(shape))
-        found.append(gradient.index_fill_(0, lost.to(rows.device), 0.0))
+        found.append(gradient.index_fill_(0, lost.to(rows.device), 0.0).div_(unit))
     return found
 
 

@@ -12,8 +12,17 @@ import torch
 from torch import Tensor
 
 TILE = 4096
-"""Columns of a tile: long enough for the inner loop, short enough for accurate float32 sums."""
+"""Columns of a weighted sum that are computed at once."""
 
+SUMMED = 1024
+"""Terms of a float32 inner product before it is added in float64.
+
+Equal terms all round the same way: for constant rows the error is 3e-6 of the norms at 1024 terms,
+and 1.5e-5 at 4096.
+"""
+
+SQUARED = 256
+"""Squares that are summed in float32 before they are added in float64."""
 
 BLOCK = 64
 """Rows that are multiplied with all later rows at once: at n = 512 this saves a third."""
@@ -81,11 +90,22 @@ def products_between(left: Tensor, right: Tensor) -> Tensor:
         return products_between(right, left).T
     wide = wide_dtype(left.device)
     # The results of the tiles [tiles, n, m] take m / width of the rows' memory: at most an eighth.
-    width = max(TILE, 8 * len(right))
+    width = max(SUMMED, 8 * len(right))
     left_tiles, left_rest = _tiles(left, width)
     right_tiles, right_rest = _tiles(right, width)
     whole = torch.bmm(left_tiles, right_tiles.transpose(1, 2)).sum(0, dtype=wide)
     return whole + (left_rest @ right_rest.T).to(wide)
+
+
+def squared_norms(matrix: Tensor) -> Tensor:
+    """[n] squared norms of the rows of the matrix [n, c], summed wide."""
+    wide = wide_dtype(matrix.device)
+    tiles, rest = _tiles(matrix, SQUARED)
+    total: Tensor = torch.linalg.vector_norm(rest, dim=1).to(wide).square()
+    if len(tiles):
+        norms = torch.linalg.vector_norm(tiles, dim=2)  # [tiles, n]
+        total += norms.to(wide).square_().sum(0)
+    return total
 
 
 def products_among(matrix: Tensor) -> Tensor:

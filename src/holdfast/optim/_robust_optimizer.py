@@ -14,7 +14,7 @@ from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows, length
 from holdfast.layout import Layout
 from holdfast.optim._pending_update import PendingUpdate
-from holdfast.robust_step import RobustStep, Step, StepResult
+from holdfast.robust_step import RobustStep, Step, StepResult, preset, presets
 
 KEY = "holdfast"
 
@@ -241,6 +241,8 @@ class RobustOptimizer(Optimizer):
 def _as_step(rule: object) -> Step:
     if isinstance(rule, Step):
         return rule
+    if isinstance(rule, str) and rule.split("(")[0].strip() in presets:
+        return preset(rule)
     if isinstance(rule, (Aggregator, str)):
         return RobustStep(rule)
     requirement = "be a rule, its name or a step, as in RobustOptimizer(optimizer, 'radius-filter')"

@@ -47,10 +47,12 @@ def deliver(
     tiling = selector.tiling(sections)
     threshold = selector.threshold(total)
     if threshold is not None:
-        now = torch.nn.functional.hardshrink(total, threshold)
-        later = total.sub_(now)  # exact: an entry is in one of the two
-        block = Block(tiling, lambda: torch.nonzero(now)[:, 0].cpu())
-        return Delivered(now, later, block, _share(later, now))
+        above = torch.nn.functional.hardshrink(total, threshold)
+        # Magnitudes that are equal, or fall in step with the sample, need the exact choice.
+        if selector.is_right_number(int(above.count_nonzero()), len(total)):
+            later = total.sub_(above)  # exact: an entry is in one of the two
+            block = Block(tiling, lambda: torch.nonzero(above)[:, 0].cpu())
+            return Delivered(above, later, block, _share(later, above))
     block = selector.select(tiling, tiling.norms(total), step=step, generator=generator)
     if block.is_whole:
         return Delivered(total, None, block, 0.0)

@@ -78,7 +78,7 @@ class ResidualMemory(Memory):
             return rows
         added = state if self.units == "gradient" else _divided(state, lr)
         matrix = rows.matrix().to(working_dtype(rows.dtype))
-        return DenseRows(matrix.add_(added), layout=rows.layout)
+        return DenseRows(matrix.add_(added), layout=rows.layout, holders=rows.holders)
 
     def _in_units(
         self, remainder: Tensor, block: Block, state: Tensor | None, lr: float | Tensor

@@ -26,7 +26,8 @@ class RobustStep(Step):
     2. deliver: the direction is t on the block that the `selector` chooses by t, zero elsewhere;
     3. carry: :math:`m \leftarrow \gamma t` off the block, zero on it.
 
-    Nothing is lost: :math:`\gamma` times the direction plus m is :math:`\gamma t`. The rule sees the
+    Nothing is lost: :math:`\gamma` times the direction plus m is :math:`\gamma t` (of rows in half
+    precision the direction is rounded to their dtype). The rule sees the
     rows themselves, whole, so the step is as robust as the rule, with any rule and any selector.
     For a translation-equivariant rule t is the aggregate of the rows with the memory added to each,
     :math:`A(g_1 + m / \gamma, \dots)`, as in the paper. The paper's own order (select, then
@@ -110,8 +111,8 @@ class RobustStep(Step):
             return None if later is None else later.mul_(rate)
         # Where the rate is zero nothing was sent, so what was owed before still is.
         before = torch.zeros_like(rate) if self._state is None else self._state
-        left = before if later is None else later
-        return (left * rate).where(rate > 0, before)
+        left = torch.zeros_like(rate) if later is None else later * rate
+        return left.where(rate > 0, before)
 
 
 def check_units(units: object) -> None:

@@ -99,7 +99,7 @@ def _columns(rows: ColumnRows, lengths: Tensor, block: Block) -> DenseRows:
     """The rows on the block; those that are not finite elsewhere are not finite there, either."""
     columns = rows.tiles(block.tiling, block.tiles)
     columns[~torch.isfinite(lengths).to(columns.device)] = torch.nan
-    return DenseRows(columns)
+    return DenseRows(columns, holders=rows.holders)
 
 
 def _arguments_on(block: Block, arguments: StepArguments, rows: Rows) -> StepArguments:

@@ -52,12 +52,16 @@ class Selector(ABC):
         """
 
     def threshold(self, vector: Tensor) -> float | None:
-        """The magnitude above which about the right number of columns of the vector [d] lies.
+        """An estimate of the magnitude above which the right number of columns of a vector lies.
 
         For selectors that choose single columns by their magnitude; None if :meth:`select` must
         choose.
         """
         return None
+
+    def is_right_number(self, n_found: int, n_columns: int) -> bool:
+        """Whether so many columns above a threshold are about the right number."""
+        return False
 
 
 selectors: Registry[Selector] = Registry("selector")

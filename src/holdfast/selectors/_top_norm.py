@@ -8,7 +8,10 @@ from holdfast.geometry import Block, Tiling
 from holdfast.selectors._selector import TileSelector, selectors
 
 SAMPLE = 2**14
-"""Norms from which the threshold is first estimated: to about two percent of k = 0.1 m."""
+"""Magnitudes from which a threshold is estimated."""
+
+ENOUGH = 256
+"""Magnitudes of the sample that must lie above the threshold: it then finds k to a few percent."""
 
 
 @final
@@ -18,7 +21,7 @@ class TopNorm(TileSelector):
     r"""The k tiles of largest norm: the Gauss-Southwell rule.
 
     Deterministic; of equal norms it takes the first. Among more than 65,536 single columns of a
-    vector, k is kept to about a percent. Over rows it can be predicted, so an attacker knows which
+    vector, k is kept to a few percent, ten at most. Over rows it can be predicted, so an attacker knows which
     columns are not chosen; with `capped`, a row longer than the median row counts as that one. See
     :class:`TileSelector` for the other arguments.
 
@@ -41,16 +44,18 @@ class TopNorm(TileSelector):
         return Block(tiling, largest(norms, k).cpu())
 
     def threshold(self, vector: Tensor) -> float | None:
-        # For many columns a sampled threshold takes a fraction of the time of an exact choice, and
-        # finds k to about a percent.
         if self.tile != 1 or len(vector) <= 4 * SAMPLE:
             return None
-        sample = vector[:: len(vector) // SAMPLE].abs()
-        k = self.n_chosen(len(vector)) * len(sample) // len(vector)
-        threshold = float(sample.kthvalue(len(sample) - k).values) if 0 < k < len(sample) else 0.0
-        # Among many equal magnitudes no threshold finds the right number.
-        n_above = int((sample > threshold).sum())
-        return threshold if 0 < k <= 1.1 * n_above else None
+        # An odd stride does not fall in step with layers, whose widths are mostly even.
+        sample = vector[:: (len(vector) // SAMPLE) | 1].abs()
+        k = round(self.n_chosen(len(vector)) * len(sample) / len(vector))
+        if not ENOUGH <= k < len(sample):
+            return None
+        return float(sample.kthvalue(len(sample) - k).values)
+
+    def is_right_number(self, n_found: int, n_columns: int) -> bool:
+        k = self.n_chosen(n_columns)
+        return 0.9 * k <= n_found <= 1.1 * k
 
 
 def largest(values: Tensor, k: int) -> Tensor:
