@@ -11,7 +11,7 @@ from torch import nn
 from holdfast import Layout, bgmd
 from holdfast.errors import NonFiniteMemoryError
 from holdfast.optim import RobustOptimizer
-from holdfast.selectors import NormSampling
+from holdfast.selectors import NormSampling, TopNorm
 from tests.optim.networks import (
     OPTIMIZERS,
     MakeOptimizer,
@@ -126,3 +126,30 @@ def test_a_failed_load_changes_nothing(name: str) -> None:
     after = optimizer.state_dict()
     assert same_state(after["holdfast"]["step"], before["holdfast"]["step"])
     assert after["holdfast"]["pending"].equal(before["holdfast"]["pending"])
+
+
+def test_a_pending_update_is_refused_where_nothing_is_delivered() -> None:
+    model = nn.Linear(3, 2)
+    delivering = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), bgmd(fraction=0.5))
+    rows = Layout(model).rows(torch.ones(5, 8))
+    delivering.step(rows)
+    plain = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), "mean")
+    with pytest.raises(ValueError, match=r"`state_dict` must hold nothing that is pending"):
+        plain.load_state_dict(delivering.state_dict())
+
+
+def test_an_error_while_a_block_is_chosen_undoes_the_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), bgmd(fraction=0.5))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TopNorm, "select", stop)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step(Layout(model).rows(torch.ones(5, 8)))
+    for parameter, value in zip(model.parameters(), before, strict=True):
+        assert parameter.equal(value)

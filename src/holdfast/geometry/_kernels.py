@@ -100,11 +100,12 @@ def products_between(left: Tensor, right: Tensor) -> Tensor:
 def squared_norms(matrix: Tensor) -> Tensor:
     """[n] squared norms of the rows of the matrix [n, c], summed wide."""
     wide = wide_dtype(matrix.device)
-    tiles, rest = _tiles(matrix, SQUARED)
+    whole = matrix.shape[1] // SQUARED * SQUARED
+    rest = matrix[:, whole:]
     total: Tensor = torch.linalg.vector_norm(rest, dim=1).to(wide).square()
-    if len(tiles):
-        norms = torch.linalg.vector_norm(tiles, dim=2)  # [tiles, n]
-        total += norms.to(wide).square_().sum(0)
+    if whole:
+        tiles = matrix[:, :whole].unfold(1, SQUARED, SQUARED)  # row by row, as they are stored
+        total += torch.linalg.vector_norm(tiles, dim=2).to(wide).square_().sum(1)
     return total
 
 

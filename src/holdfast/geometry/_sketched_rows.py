@@ -47,6 +47,10 @@ class SketchedRows(Rows):
         self._scaled: DenseRows | None = None
 
     @property
+    def n_columns(self) -> int:
+        return self._rows.n_columns
+
+    @property
     def _points(self) -> DenseRows:
         """The sketch with every row scaled to its length."""
         # Not a cached_property, whose lock would keep holders in threads from meeting.

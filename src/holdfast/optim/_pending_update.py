@@ -41,9 +41,13 @@ class PendingUpdate:
         if not bool(torch.isfinite(torch.linalg.vector_norm(total, torch.inf))):
             layout.write_values(before)
             raise NonFiniteMemoryError("`update` must be finite, got NaN or infinity.")
-        delivered = deliver(
-            total, step.selector, layout.sizes, step=step.n_steps, generator=step.generator
-        )
+        try:
+            delivered = deliver(
+                total, step.selector, layout.sizes, step=step.n_steps, generator=step.generator
+            )
+        except BaseException:
+            layout.write_values(before)
+            raise
         # The optimizer has written its own update already, and without a rounded difference.
         if self._update is not None or delivered.later is not None:
             layout.write_values(before.add_(delivered.now))

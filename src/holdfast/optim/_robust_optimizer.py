@@ -227,6 +227,9 @@ class RobustOptimizer(Optimizer):
             got = sorted(map(str, state_dict)) if is_dict else type(state_dict).__name__
             raise failure("state_dict", requirement, got)
         pending = PendingUpdate.from_state(own["pending"])
+        if own["pending"] is not None and not self._delivers:
+            requirement = f"hold nothing that is pending, which {self.robust_step!r} never delivers"
+            raise failure("state_dict", requirement, "a pending update")
         before = self.robust_step.state_dict()
         self.robust_step.load_state_dict(own["step"])
         try:
