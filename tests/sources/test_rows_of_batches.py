@@ -192,7 +192,8 @@ def test_no_correct_loss_is_refused(make: Callable[..., Source]) -> None:
     losses = (noisy, nothing, penalized, contrastive, lambda o, t: mse_loss(o, t.where(t > 9, o)))
     for loss_fn in losses:
         for _ in range(3):
-            make(model, loss_fn)(x, y)
+            rows = make(model, loss_fn)(x, y)
+            assert bool(torch.isfinite(rows.combine(torch.ones(rows.n))).all())
 
 
 def test_a_sample_that_cannot_tell_leaves_the_check_to_the_next_batch() -> None:

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from holdfast.geometry._central import half_weight_radius
 from holdfast.geometry._certificate import LOST, Certificate
-from holdfast.geometry._certificate import distance_bound as distance_bound
-from holdfast.geometry._certificate import relative_gap as relative_gap
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._solution import Outcome, Solution
 

@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.geometry._geometric_median import relative_gap
+from holdfast.geometry._certificate import relative_gap
 from holdfast.geometry._measure import CLOSE, FAST_PRECISION
 from holdfast.geometry._rows import StreamableRows
 from holdfast.geometry._sketch import Sketch, columns_per_sampled
