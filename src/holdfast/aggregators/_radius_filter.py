@@ -61,7 +61,7 @@ class RadiusFilter(GramAggregator):
         tensor([2.])
     """
 
-    reach: float = 3.0
+    reach: float = 4.0
     radius: float | None = None
 
     name = "radius-filter"
