@@ -110,11 +110,12 @@ class Threat:
         state: State = None,
         rule: Aggregator | None = None,
         rule_arguments: Mapping[str, Any] | None = None,
+        directions: Mapping[str, Tensor] | None = None,
     ) -> State:
         """Overwrite bad rows in place with what they send; returns the attackers' next state.
 
         The attackers know the `rule` and what it will be given besides the rows, but not the random
-        numbers that it will draw.
+        numbers that it will draw. `directions` are those that the attack needs.
         """
         if self.attack is None or not bool(bad_rows.any()):
             return state
@@ -129,6 +130,7 @@ class Threat:
             generator=self._noise(seed, "attack", step),
             rule=rule,
             rule_arguments=known,
+            directions=directions or {},
             step=step,
         )
 

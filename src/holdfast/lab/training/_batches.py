@@ -55,14 +55,14 @@ class Batches:
         self.trusted, kept = order[:n_trusted], order[n_trusted:].sort().values
         shares = partition.divide(labels.cpu()[kept], n_rows, generator=stream(seed, "partition"))
         self.shares = [kept[share] for share in shares]
-        self._n, self._batch_size = len(kept), n_rows * row_size
+        self._kept, self._batch_size = kept, n_rows * row_size
         self._seed = seed
         self._taken = n_rows * row_size // len(self.shares)
         self._passes: dict[int, tuple[int, Tensor]] = {}
 
     def epoch(self, step: int) -> float:
         """Number of passes over all samples in the first `step` steps."""
-        return step * self._batch_size / self._n
+        return step * self._batch_size / len(self._kept)
 
     def indices(self, step: int) -> Tensor:
         """[n_rows * row_size] samples of a step, row by row."""
@@ -73,6 +73,14 @@ class Batches:
         """[n] trusted samples for a step, drawn with replacement."""
         generator = stream(self._seed, "trusted batch", step)
         return self.trusted[torch.randint(len(self.trusted), (n,), generator=generator)]
+
+    def direction_indices(self, step: int, n: int) -> Tensor:
+        """[n] different samples for the attackers' directions at a step; none is trusted.
+
+        All samples that are not set aside, if these are fewer.
+        """
+        generator = stream(self._seed, "direction samples", step)
+        return self._kept[torch.randperm(len(self._kept), generator=generator)[:n]]
 
     def _next(self, client: int, start: int) -> Tensor:
         """The next samples of a client that has taken `start` samples before."""

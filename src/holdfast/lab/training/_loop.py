@@ -16,6 +16,7 @@ from holdfast.lab.config import Config
 from holdfast.lab.data import DataSet
 from holdfast.lab.models import models
 from holdfast.lab.training._batches import Batches
+from holdfast.lab.training._directions import N_SAMPLES, check_directions, loss_gradients
 from holdfast.lab.training._evaluation import as_input, evaluate
 from holdfast.layout import Layout
 from holdfast.optim import RobustOptimizer
@@ -34,6 +35,7 @@ class Experiment:
     """
 
     def __init__(self, config: Config, data: DataSet, device: torch.device) -> None:
+        check_directions(config.threat.attack)
         self.config = config
         self.device = device
         self.data = data.to(device)
@@ -142,6 +144,7 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
             state=experiment.attack_state,
             rule=config.rule,
             rule_arguments=arguments,
+            directions=attack_directions(experiment, bad_rows, step),
         )
         clock.lap("attack")
         optimizer.zero_grad()
@@ -235,6 +238,15 @@ def descent_score(
 
     before = loss(torch.zeros(layout.d, device=images.device))
     return lambda direction: float(before - loss(direction))
+
+
+def attack_directions(experiment: Experiment, bad_rows: Tensor, step: int) -> dict[str, Tensor]:
+    """The directions that the attack of this step needs; none if nobody is bad."""
+    attack = experiment.config.threat.attack
+    if attack is None or not attack.needs_directions or not bool(bad_rows.any()):
+        return {}
+    indices = experiment.batches.direction_indices(step, N_SAMPLES).to(experiment.device)
+    return loss_gradients(experiment.model, experiment.data, attack.needs_directions, indices)
 
 
 def keep_direction(experiment: Experiment) -> None:
