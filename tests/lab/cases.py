@@ -56,6 +56,9 @@ RUNS: dict[str, Config] = {
     "mimic": tiny(
         "bucketing(bucket_size=2) | geometric-median", "mimic", partition=Dirichlet(alpha=0.3)
     ),
+    "huddle": tiny(
+        "geometric-median", "huddle(direction='wrong-labels')", Adversaries(n_bad=2), n_trusted=30
+    ),
     "lazy rows": tiny("coordinate-median", "lazy-rows", Adversaries(n_bad=2)),
     "centered clipping": tiny("centered-clipping(radius=1.0)", "scaled-flip"),
     "zeno": tiny("zeno(n_bad=2)", "scaled-flip(factor=1.0)", n_trusted=50),

@@ -18,6 +18,7 @@ from holdfast.lab.models import initialized, models
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.records import Journal, Record, load_checkpoint, read_record, save_checkpoint
 from holdfast.lab.training import resume, run
+from holdfast.threats import ScaledFlip
 from tests.lab.cases import RUNS, TINY, tiny
 from tests.lab.conftest import few_to_test
 from tests.lab.processes import (
@@ -143,6 +144,18 @@ def test_batch_norm_and_dropout(rule: str, tmp_path: Path, monkeypatch: pytest.M
     state = load_checkpoint(tmp_path / "whole" / CHECKPOINT)["experiment"]["model"]
     assert int(state["1.num_batches_tracked"]) > 0
     assert bool((state["1.running_mean"] != 0).any())
+
+
+def test_directions_leave_running_statistics_and_random_numbers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attack that is given directions and does nothing with them changes no record."""
+    monkeypatch.setitem(models._members, "small-resnet", small_resnet)
+    config = tiny("geometric-median", "scaled-flip", model="small-resnet", optimizer=Sgd(lr=0.01))
+    plain = run(config, tmp_path / "plain")
+    needed = property(lambda attack: frozenset({"true-gradient", "wrong-labels"}))
+    monkeypatch.setattr(ScaledFlip, "needs_directions", needed)
+    assert_same_run(run(config, tmp_path / "directed"), plain)
 
 
 def test_a_finished_run_is_returned_untouched(tmp_path: Path) -> None:

@@ -70,6 +70,28 @@ def optimized(rows: Tensor, mask: Tensor, rule: Callable[[Tensor], Tensor]) -> t
     return best(lambda z: little_is_enough(honest, z)), best(lambda factor: -factor * mean)
 
 
+def huddle(
+    rows: Tensor,
+    mask: Tensor,
+    p: Tensor,
+    rule: Callable[[Tensor], Tensor],
+    choices: list[tuple[int, float]],
+) -> tuple[float, list[Tensor]]:
+    """The most harm along p [d] that any of the choices of k and s does, and each choice's rows."""
+    honest, bad = rows[~mask].double(), mask.nonzero()[:, 0].tolist()
+    mean = torch.tensor(column_means(honest), dtype=torch.float64)
+    distance = math.fsum(float((row - mean).norm()) for row in honest) / len(honest)
+    unit = p.double() / float(p.double().norm())
+    harms, trials = [], []
+    for k, s in choices:
+        sent = rows.double().clone()
+        for i in bad[:k]:
+            sent[i] = mean + s * distance * unit
+        trials.append(sent)
+        harms.append(float((rule(sent) - mean) @ unit))
+    return max(harms), trials
+
+
 def perturbation(honest: Tensor, direction: str) -> Tensor:
     mean = torch.tensor(column_means(honest), dtype=torch.float64)
     if direction == "unit":

@@ -29,7 +29,7 @@ from holdfast.threats import (
     attacks,
     corruptions,
 )
-from tests.threats.training import LR, D, Result, images, logits, row_gradients, train
+from tests.threats.training import LR, D, Result, directions, images, logits, row_gradients, train
 
 MIXING = "mixing(n_bad=8) | geometric-median"
 FILTER = "covariance-filter"
@@ -95,6 +95,9 @@ RANDOM_LABELS, ONE_LABEL = "wrong-labels(labels='random')", "wrong-labels(labels
     ("inner-product", 20, TRUSTED, 1.5),
     ("hijack", 55, FILTER, 1.5),
     (STRONG_HIJACK, 20, FILTER, 1.5),
+    ("huddle", 15, TRUSTED, 1.5),
+    ("huddle(direction='true-gradient')", 15, TRUSTED, 1.5),
+    ("huddle(direction='wrong-labels')", 15, TRUSTED, 1.5),
     ("shadow", 62, FILTER, 1.5),
     ("bounded-distance", 71.5, TRUSTED, 1.5),
     ("bounded-distance(bound='sum')", 72, TRUSTED, 1.5),
@@ -214,6 +217,41 @@ def test_optimized_attacks_move_the_direction_farther_than_fixed_ones() -> None:
             assert searched.accuracy < trained(rule, attack + fixed).accuracy
     assert trained("mean", "little-is-enough(z='optimized')").accuracy < 40
     assert trained("radius-filter", "inner-product(factor='optimized')").accuracy < 5
+
+
+@pytest.mark.parametrize("direction", ["mean", "true-gradient", "wrong-labels"])
+def test_a_huddle_costs_the_geometric_median_three_times_what_a_scaled_flip_does(
+    direction: str,
+) -> None:
+    """It loses 4.5 points to flips of factor 100, and 16 to 32 to a group that it may not leave."""
+    median, huddle = "geometric-median", f"huddle(direction='{direction}')"
+    lost_to_flips = trained(median).accuracy - trained(median, "scaled-flip").accuracy
+    assert 3 < lost_to_flips < 6
+    assert trained(median, huddle).accuracy < trained(median).accuracy - 3 * lost_to_flips
+    assert trained(median, huddle).along < 0.35  # of the honest mean, where flips leave 0.52
+    assert trained(FILTER, huddle).accuracy < trained(FILTER, "scaled-flip").accuracy - 3
+
+
+@pytest.mark.parametrize("rule", ["geometric-median", FILTER, MIXING, "coordinate-median"])
+@pytest.mark.parametrize("direction", ["mean", "std", "true-gradient", "wrong-labels"])
+def test_a_huddle_moves_the_aggregate_along_its_direction(direction: str, rule: str) -> None:
+    """The part of aggregate minus honest mean along p, in mean distances of honest rows."""
+    attack = attacks.parse(f"huddle(direction='{direction}')")
+    pixels, labels = images("train")
+    batch = torch.randint(len(labels), (20, 32), generator=stream(0, "batch"))
+    rows = row_gradients(torch.zeros(D), pixels[batch], labels[batch])
+    mask = torch.arange(20) < 8
+    known = {"rule": rule, "directions": directions(torch.zeros(D), attack, 0, 0)}
+    sent = attack(rows, mask, **known)  # type: ignore[arg-type]
+    mean = rows[~mask].mean(0)
+    distance = (rows[~mask] - mean).norm(dim=1).mean()
+    p = (sent[0] - mean) / (sent[0] - mean).norm()
+
+    def moved(arriving: Tensor) -> float:
+        return float((rules.parse(rule)(arriving) - mean) @ p / distance)
+
+    assert moved(sent) > 0.25
+    assert moved(sent) > 3 * abs(moved(rows))
 
 
 def test_mimic_makes_one_of_many_different_rows_count_for_eight() -> None:

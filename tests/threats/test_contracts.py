@@ -25,7 +25,11 @@ from tests.threats.cases import (
     some_bad,
 )
 
-OPTIMIZED = ["inner-product(factor='optimized')", "little-is-enough(z='optimized')"]
+HUDDLES = [
+    "huddle", "huddle(direction='std')", "huddle(direction='true-gradient')",
+    "huddle(direction='wrong-labels')",
+]  # fmt: skip
+OPTIMIZED = [*HUDDLES, "inner-product(factor='optimized')", "little-is-enough(z='optimized')"]
 every_attack = pytest.mark.parametrize("case", ATTACKS, ids=str)
 every_corruption = pytest.mark.parametrize("case", CORRUPTIONS, ids=str)
 
@@ -81,7 +85,11 @@ def test_only_these_attacks_need_more_than_rows() -> None:
         "noisy-rows(deviation=200.0, replace=True)": ["generator"],
         "ieee-bit-flips(bits=(9, 13), fraction=0.3)": ["generator"],
     }
-    assert [case.text for case in ATTACKS if case.attack.takes_state] == ["lazy-rows", "mimic"]
+    assert [case.text for case in ATTACKS if case.attack.takes_state] == [
+        *HUDDLES,
+        "lazy-rows",
+        "mimic",
+    ]
 
 
 @pytest.mark.parametrize("case", [*ATTACKS, *CORRUPTIONS], ids=str)

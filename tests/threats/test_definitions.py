@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from holdfast.aggregators import rules
 from holdfast.seeds import stream
 from holdfast.threats import (
     Attack,
@@ -18,6 +19,7 @@ from holdfast.threats import (
     Collapse,
     GaussianNoise,
     Hijack,
+    Huddle,
     IeeeBitFlips,
     InnerProduct,
     Knowledge,
@@ -44,6 +46,8 @@ Bound = Literal["max", "sum"]
 Direction = Literal["unit", "sign", "std"]
 BOUNDS: list[Bound] = ["max", "sum"]
 DIRECTIONS: list[Direction] = ["unit", "sign", "std"]
+Way = Literal["mean", "std", "true-gradient", "wrong-labels"]
+WAYS: list[Way] = ["mean", "std", "true-gradient", "wrong-labels"]
 
 
 def sent(
@@ -357,3 +361,80 @@ def test_success_rate_counts_images_of_other_classes() -> None:
     assert (
         backdoor.success_rate(lambda images: torch.full((len(images),), 7), IMAGES, LABELS) == 1.0
     )
+
+
+GRID = [(k, s) for k in (3, 4) for s in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)]
+
+
+def near(k: int, s: float) -> list[tuple[int, float]]:
+    """What is tried after a step at which k and s were best, with four bad rows."""
+    return [(k, s), (7 - k, s), *((k, s * 1.12**i) for i in (1, -1)), (k, s * 1.3), (k, s / 1.3)]
+
+
+def choice_of(state: State) -> tuple[int, float]:
+    assert state is not None
+    k, s = state.tolist()
+    return round(k), s
+
+
+@pytest.mark.parametrize(
+    "rule", ["mean", "geometric-median", "covariance-filter", "krum(n_bad=4)", "coordinate-median"]
+)
+@pytest.mark.parametrize("direction", WAYS)
+def test_huddle_does_the_harm_of_a_search_on_whole_rows(direction: Way, rule: str) -> None:
+    """A grid at the first step and at step 50, a local search in between."""
+    apply, attack = rules.parse(rule), Huddle(direction=direction)
+    carried: State = None
+    for step in (0, 1, 2, 50):
+        rows = common(N, D, 0.5, step, torch.float64)
+        honest = rows[~MASK]
+        named = dict(zip(WAYS[2:], gaussian(2, D, step, torch.float64), strict=True))
+        ways = {
+            "mean": -honest.mean(0),
+            "std": -torch.tensor(oracle.column_deviations(honest), dtype=torch.float64),
+            "true-gradient": -named["true-gradient"],
+            "wrong-labels": named["wrong-labels"],
+        }
+        known: Knowledge = {"rule": rule, "directions": named, "step": step}
+        from_scratch = carried is None or step == 50
+        choices = GRID if from_scratch else near(*choice_of(carried))
+        most, trials = oracle.huddle(rows, MASK, ways[direction], apply, choices)
+        p = ways[direction] / ways[direction].norm()
+        got = attack(rows, MASK, state=carried, **known)
+        harm = float((apply(got) - honest.mean(0)) @ p)
+        assert harm == pytest.approx(most, rel=1e-4, abs=1e-6)
+        assert any(torch.allclose(got, trial, rtol=1e-5, atol=1e-6) for trial in trials)
+        carried = attack.learn(rows, MASK, carried, **known)
+        (wanted,) = oracle.huddle(rows, MASK, p, apply, [choice_of(carried)])[1]
+        assert_close(got, wanted, 1e-6)
+
+
+def test_huddle_tries_at_most_nine_sizes() -> None:
+    """With more bad rows, evenly spaced from all of them to three."""
+    rows, sizes = gaussian(60, 5), set()
+    mask = some_bad(60, 29)
+
+    def counted(rows: Tensor) -> Tensor:
+        sizes.add(int((rows[mask] == rows[mask][0]).all(1).sum()))
+        return rows.mean(0)
+
+    state = Huddle().learn(rows, mask, rule=counted)
+    assert sizes == {29, 26, 22, 19, 16, 13, 10, 6, 3}
+    assert state is not None
+    assert state.tolist() == [29.0, 3.0]
+    fewer = some_bad(60, 2)
+    assert (
+        int((Huddle()(rows, fewer, state=state, rule="mean")[fewer] != rows[fewer]).any(1).sum())
+        == 2
+    )
+
+
+def test_huddle_stays_possible_with_own_rows_that_are_not() -> None:
+    rows = ROWS.clone()
+    worst = MASK.nonzero()[:3, 0]
+    rows[worst] = torch.tensor([[torch.nan], [torch.inf], [1e30]])
+    direction = torch.full((D,), torch.nan)
+    for attack in (Huddle(), Huddle(direction="true-gradient")):
+        got = sent(attack, rows, rule="geometric-median", directions={"true-gradient": direction})
+        assert bool(got[:3].isfinite().all())
+    assert_close(got[:3], HONEST.mean(0))  # no direction: the group is at the mean

@@ -15,17 +15,22 @@ N, D = 9, 12
 every_attack = pytest.mark.parametrize("case", ATTACKS, ids=str)
 
 
-def known() -> Knowledge:
-    return {"generator": stream(0, "attack"), "rule": "geometric-median"}
+def known(case: Case, d: int = D) -> Knowledge:
+    directions = {name: gaussian(1, d)[0] for name in case.attack.needs_directions}
+    return {
+        "generator": stream(0, "attack"),
+        "rule": "geometric-median",
+        "directions": directions,
+    }
 
 
 def assert_overwrites_as_it_calls(
     case: Case, rows: Tensor, mask: Tensor, state: State = None, of: str = ""
 ) -> None:
     """The same rows to the bit, in the same memory."""
-    sent = case.attack(rows, mask, state=state, **known())
+    sent = case.attack(rows, mask, state=state, **known(case, rows.shape[1]))
     place = rows.data_ptr()
-    case.attack.overwrite(rows, mask, state=state, **known())
+    case.attack.overwrite(rows, mask, state=state, **known(case, rows.shape[1]))
     assert rows.data_ptr() == place, of
     assert bits(rows) == bits(sent), of
 
@@ -52,8 +57,8 @@ def test_the_tensors_of_rows_are_the_rows(case: Case) -> None:
     rows = DenseRows(matrix)
     (own,) = rows.tensors
     assert own is matrix
-    sent = case.attack(rows, mask, **known())
-    case.attack.overwrite(own, mask, **known())
+    sent = case.attack(rows, mask, **known(case))
+    case.attack.overwrite(own, mask, **known(case))
     assert bits(rows.matrix()) == bits(sent.matrix())
 
 
@@ -62,9 +67,9 @@ def test_refuses_what_it_cannot_overwrite(case: Case) -> None:
     mask = some_bad(N, 3)
     for rows in ([gaussian(N, D)], DenseRows(gaussian(N, D)), gaussian(N, D).view(N, 3, 4), None):
         with pytest.raises(ValueError, match=r"^`rows` must be a tensor \[n, d\], got \w+\.$"):
-            case.attack.overwrite(rows, mask, **known())  # type: ignore[arg-type]
+            case.attack.overwrite(rows, mask, **known(case))  # type: ignore[arg-type]
     rows = gaussian(N, D)
     for wrong in (mask[:-1], mask.long()):
         with pytest.raises(ValueError, match=r"^`mask` must be a bool tensor \[9\]"):
-            case.attack.overwrite(rows, wrong, **known())
+            case.attack.overwrite(rows, wrong, **known(case))
     assert bits(rows) == bits(gaussian(N, D))

@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,15 @@ from torch.nn.functional import avg_pool2d, cross_entropy
 
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
-from holdfast.threats import Adversaries, Attack, Corruption, Rule, State, rows_to_samples
+from holdfast.threats import (
+    Adversaries,
+    Attack,
+    Corruption,
+    Knowledge,
+    Rule,
+    State,
+    rows_to_samples,
+)
 
 N_ROWS, BATCH, LR = 20, 32, 0.1
 MEAN, DEVIATION = 0.286, 0.353  # of the pixels
@@ -121,12 +130,21 @@ def train(
             rows = row_gradients(
                 parameters, x.view(N_ROWS, BATCH, 1, 14, 14), y.view(N_ROWS, BATCH)
             )
-        if isinstance(threat, Attack):
-            rows = threat(clean, mask, generator=threats, state=state, rule=rule, step=t)
-            state = threat.learn(clean, mask, state)
         clue = torch.randint(0, len(labels), (128,), generator=draws)
-        known = {"reference": grad(loss)(parameters, pixels[clue], labels[clue])} if trusted else {}
-        direction = step(rows, **known)
+        trust: dict[str, Any] = (
+            {"reference": grad(loss)(parameters, pixels[clue], labels[clue])} if trusted else {}
+        )
+        if isinstance(threat, Attack):
+            known: Knowledge = {
+                "generator": threats,
+                "rule": rule,
+                "rule_arguments": trust,
+                "directions": directions(parameters, threat, seed, t),
+                "step": t,
+            }
+            rows = threat(clean, mask, state=state, **known)
+            state = threat.learn(clean, mask, state, **known) if threat.takes_state else None
+        direction = step(rows, **trust)
         result.honest.append(clean[~mask].mean(0))
         result.directions.append(direction)
         parameters = parameters - LR * direction
@@ -134,6 +152,19 @@ def train(
             accuracies.append(accuracy(parameters))
     result.parameters, result.accuracy = parameters, sum(accuracies) / len(accuracies)
     return result
+
+
+def directions(parameters: Tensor, attack: Attack, seed: int, step: int) -> dict[str, Tensor]:
+    """Those of 2,048 images that the attack needs."""
+    if not attack.needs_directions:
+        return {}
+    pixels, labels = images("train")
+    batch = torch.randperm(len(labels), generator=stream(seed, "directions", step))[:2048]
+    classes = {"true-gradient": labels, "wrong-labels": (labels + 1) % 10}
+    return {
+        name: grad(loss)(parameters, pixels[batch], classes[name][batch])
+        for name in attack.needs_directions
+    }
 
 
 def accuracy(parameters: Tensor) -> float:

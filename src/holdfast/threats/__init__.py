@@ -10,6 +10,7 @@ from holdfast.threats._collapse import Collapse
 from holdfast.threats._corruption import Corruption, corruptions
 from holdfast.threats._gaussian_noise import GaussianNoise
 from holdfast.threats._hijack import Hijack
+from holdfast.threats._huddle import Huddle
 from holdfast.threats._ieee_bit_flips import IeeeBitFlips
 from holdfast.threats._inner_product import InnerProduct
 from holdfast.threats._lazy_rows import LazyRows
@@ -34,6 +35,7 @@ __all__ = [
     "Corruption",
     "GaussianNoise",
     "Hijack",
+    "Huddle",
     "IeeeBitFlips",
     "InnerProduct",
     "Knowledge",

@@ -1,0 +1,159 @@
+"""Directions that runs compute for attackers, against gradients of one sample at a time."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import holdfast.lab.training._directions as module
+import holdfast.lab.training._loop as loop
+from holdfast.lab.config import Threat
+from holdfast.lab.data import DataSet, load
+from holdfast.lab.partitions import Shuffled
+from holdfast.lab.training import Batches, run
+from holdfast.lab.training._directions import N_SAMPLES, loss_gradients
+from holdfast.threats import Adversaries, Attack, AttackContext
+from tests.lab.cases import TINY, tiny
+
+pytestmark = pytest.mark.usefixtures("few_images")
+BOTH = ("true-gradient", "wrong-labels")
+
+
+@pytest.fixture
+def data() -> DataSet:
+    return load("fashion-mnist-slice")
+
+
+def network() -> nn.Sequential:
+    """With everything that a forward pass in train mode would change."""
+    tail = [nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 10)]
+    whole = nn.Sequential(nn.Conv2d(1, 4, 5, stride=4), *tail)
+    return whole.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def slow_gradient(model: nn.Module, data: DataSet, indices: Tensor, shift: int) -> Tensor:
+    """Of the mean loss with labels y + shift, one sample at a time, in float64."""
+    parameters = list(model.parameters())
+    total = torch.zeros(sum(one.numel() for one in parameters), dtype=torch.float64)
+    for i in indices.tolist():
+        pixels = (data.train.images[i].float() / 255 - data.mean[0]) / data.deviation[0]
+        label = torch.tensor([(int(data.train.labels[i]) + shift) % 10])
+        found = torch.autograd.grad(cross_entropy(model(pixels[None, None]), label), parameters)
+        total += torch.cat([one.reshape(-1) for one in found]).double()
+    return total / len(indices)
+
+
+def test_gradients_are_those_of_single_samples(data: DataSet) -> None:
+    model, indices = network(), torch.arange(0, 6000, 43)
+    found = loss_gradients(model, data, BOTH, indices)
+    model.eval()
+    for shift, name in enumerate(BOTH):
+        wanted = slow_gradient(model, data, indices, shift)
+        torch.testing.assert_close(found[name].double(), wanted, rtol=1e-4, atol=1e-5)
+        alone = loss_gradients(model, data, [name], indices)
+        assert list(alone) == [name]
+        assert torch.equal(alone[name], found[name])
+
+
+def test_the_model_stays_as_it_is(data: DataSet) -> None:
+    model = network()
+    first, *others = model.parameters()
+    first.grad = torch.ones_like(first)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    world = torch.get_rng_state()
+    found = loss_gradients(model, data, BOTH, torch.arange(150))
+    assert not any(gradient.requires_grad for gradient in found.values())
+    assert torch.equal(torch.get_rng_state(), world)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(part.training for part in model.modules())
+    assert bool((first.grad == 1).all())
+    assert all(one.grad is None for one in others)
+
+
+def test_samples_depend_on_seed_and_step_and_are_never_trusted() -> None:
+    def batches(seed: int) -> Batches:
+        options = {"n_rows": 6, "row_size": 4, "n_trusted": 3000, "seed": seed}
+        return Batches(torch.zeros(6000), Shuffled(), **options)
+
+    first = batches(0).direction_indices(3, N_SAMPLES)
+    assert first.unique().shape == (2048,)
+    assert not set(first.tolist()) & set(batches(0).trusted.tolist())
+    assert torch.equal(first, batches(0).direction_indices(3, N_SAMPLES))
+    assert not torch.equal(first, batches(0).direction_indices(4, N_SAMPLES))
+    assert not torch.equal(first, batches(1).direction_indices(3, N_SAMPLES))
+    assert batches(0).direction_indices(0, 10**6).unique().shape == (3000,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directed(Attack):
+    """Sends the sum of the directions that it needs."""
+
+    directions: tuple[str, ...] = BOTH
+    name = "directed"
+    aim = "Nothing."
+
+    @property
+    def needs_directions(self) -> frozenset[str]:
+        return frozenset(self.directions)
+
+    def _bad_rows(self, context: AttackContext) -> Tensor:
+        return torch.stack([context.directions[name] for name in self.directions]).sum(0)
+
+
+def with_attack(attack: Attack, **fields: Any) -> Threat:
+    return Threat(attack=attack, adversaries=Adversaries(n_bad=2), **fields)
+
+
+@pytest.mark.parametrize("names", [BOTH[:1], BOTH[1:], BOTH])
+def test_an_attack_gets_what_it_needs_at_every_step_and_nothing_else(
+    names: tuple[str, ...], data: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def spied(model: nn.Module, data: DataSet, wanted: Any, indices: Tensor) -> Any:
+        seen.append((sorted(wanted), indices.tolist()))
+        return loss_gradients(model, data, wanted, indices)
+
+    monkeypatch.setattr(loop, "loss_gradients", spied)
+    config = tiny("mean", "scaled-flip")
+    object.__setattr__(config, "threat", with_attack(Directed(directions=names)))
+    experiment = loop.Experiment(config, data, torch.device("cpu"))
+    for _ in loop.training(experiment, 0):
+        pass
+    wanted = [experiment.batches.direction_indices(step, N_SAMPLES).tolist() for step in range(5)]
+    assert seen == [(sorted(names), indices) for indices in wanted]
+
+
+def test_no_directions_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for attacks that need none nor where nobody is bad."""
+
+    def refuse(*given: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(loop, "loss_gradients", refuse)
+    monkeypatch.setattr(Batches, "direction_indices", refuse)
+    nobody = Adversaries(n_bad=0)
+    for i, config in enumerate((
+        TINY, tiny("mean", "scaled-flip"), tiny("mean", "backdoor"), tiny("mean", "huddle"),
+        tiny("mean", "huddle(direction='wrong-labels')", nobody),
+    )):  # fmt: skip
+        assert run(config, tmp_path / str(i)).n_steps == 5
+    with pytest.raises(AssertionError):
+        run(tiny("mean", "huddle(direction='wrong-labels')"), tmp_path / "needed")
+
+
+def test_unknown_directions_are_refused_before_the_run_starts(data: DataSet) -> None:
+    config = tiny("mean", "scaled-flip")
+    attack = Directed(directions=("drift", "class", "true-gradient"))
+    object.__setattr__(config, "threat", with_attack(attack))
+    with pytest.raises(
+        ValueError,
+        match=r"^`attack` must need no directions but 'true-gradient' and 'wrong-labels', "
+        r"got Directed\(.*\), which needs 'class', 'drift'\.$",
+    ):
+        loop.Experiment(config, data, torch.device("cpu"))
+    module.check_directions(None)
