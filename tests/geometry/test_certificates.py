@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import mpmath
 import pytest
@@ -14,11 +15,11 @@ import torch
 from torch import Tensor
 
 from holdfast.aggregators import Aggregate, Aggregator, GeometricMedian, NearestNeighborMixing
-from holdfast.geometry import DenseRows, MixedRows, Outcome
+from holdfast.geometry import DenseRows, GramRows, MixedRows, Outcome
 from tests.geometry.hard_rows import FAMILIES, Instance, instance
 from tests.loops import naming
 from tests.oracle.geometric_median import PreciseMedian
-from tests.samples import gaussian
+from tests.samples import common, gaussian
 
 OPTIMA = Path(__file__).with_name("optima.json")
 
@@ -161,6 +162,74 @@ def test_the_rounding_of_half_precision_counts(dtype: torch.dtype) -> None:
         for d in (2, 100):
             with naming(scale, d):
                 check_true((scale * gaussian(6, d, dtype=torch.float64)).to(dtype), honest)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_certificate_from_rounded_products_is_false(family: str, dtype: torch.dtype) -> None:
+    """The gap is that of the exact rows, of which only the rounded inner products are given."""
+    for index, optimum in list(enumerate(minima(family)))[::4]:
+        hard = instance(family, index)
+        points = hard.points().double()
+        products = (points @ points.T).to(dtype)
+        if not bool(torch.isfinite(products).all()):
+            continue
+        rule = GeometricMedian(tolerance=hard.tolerance)
+        result = rule.aggregate(GramRows(products), row_weights=hard.row_weights)
+        true_gap = gap_of_weights(points, hard.row_weights, result, mpmath.mpf(optimum))
+        with naming(family, index, result.outcome, true_gap, result.gap):
+            assert result.gap is not None
+            assert true_gap <= result.gap <= 2
+
+
+def gap_of_weights(rows: Tensor, eta: Tensor | None, result: Aggregate, minimum: Any) -> float:
+    """The gap of the exact sum of the rows with these weights."""
+    assert result.weights is not None
+    precise = PreciseMedian(rows, eta)
+    weights = [mpmath.mpf(weight) for weight in result.weights.tolist()]
+    total = sum(weights)
+    point = [mpmath.fdot(weights, column) / total for column in zip(*precise.rows, strict=True)]
+    return precise.gap(point, minimum)
+
+
+def test_rounded_products_of_close_rows_certify_no_more_than_they_hold() -> None:
+    """Rows with a common part of 100 times their spread: float32 has lost four of seven digits."""
+    for seed in range(5):
+        rows = common(8, 30, 100.0, seed, torch.float64)
+        minimum, rule = PreciseMedian(rows).minimum(), GeometricMedian(tolerance=1e-12)
+        wide, narrow = (
+            rule.aggregate(GramRows((rows @ rows.T).to(dtype)))
+            for dtype in (torch.float64, torch.float32)
+        )
+        true_gap = gap_of_weights(rows, None, narrow, minimum)
+        assert wide.gap is not None
+        assert narrow.gap is not None
+        assert gap_of_weights(rows, None, wide, minimum) <= wide.gap < 1e-10
+        assert 1e-11 < true_gap <= narrow.gap < 1e-3
+        kept = GramRows((rows @ rows.T).float()).keep(torch.arange(8))
+        assert rule.aggregate(kept).gap == narrow.gap
+
+
+def test_sums_in_float32_need_a_precision_of_their_own() -> None:
+    """Errors of 1e-4, as over millions of columns, here made by hand."""
+    rows = common(8, 30, 3.0, 1, torch.float64)
+    lengths = rows.norm(dim=1)
+    spoiled = rows @ rows.T + 1e-4 * gaussian(8, 8, 3, torch.float64).sign().triu() * (
+        lengths[:, None] * lengths
+    )
+    spoiled = spoiled.triu() + spoiled.triu(1).T
+    minimum, rule = PreciseMedian(rows).minimum(), GeometricMedian(tolerance=1e-12)
+    trusting, told = (
+        rule.aggregate(GramRows(spoiled, precision=precision)) for precision in (None, 1e-4)
+    )
+    assert trusting.gap is not None
+    assert told.gap is not None
+    assert gap_of_weights(rows, None, trusting, minimum) > trusting.gap
+    assert gap_of_weights(rows, None, told, minimum) <= told.gap
+    with pytest.raises(ValueError, match=r"^`precision` must be in \[0, 0\.25\), got 0\.5\.$"):
+        GramRows(spoiled, precision=0.5)
 
 
 def test_the_oracle_finds_known_minima() -> None:

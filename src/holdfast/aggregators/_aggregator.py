@@ -166,7 +166,7 @@ class Aggregator(ABC):
 
         The inner products are about the origin. For rules that read inner products or lengths only;
         others raise an error. Use a float64 matrix: float32 has lost the differences of rows that
-        are close to each other.
+        are close to each other. `aggregate(GramRows(gram))` also returns the certified gap.
 
         Example:
             >>> from holdfast.aggregators import Krum

@@ -49,7 +49,8 @@ class Gram:
         same: [n] labels; rows with equal labels are known to be equal. None if none are.
         mixture: [m, k] coefficients of the points in those that were measured; None if these are
             the points themselves.
-        sizes: [k] norms of the measured points about the base point; None without `mixture`.
+        sizes: [k] upper bounds on the norms of the measured points about the base point; None if
+            these are the points themselves and the roots of their squares in `products` will do.
         uncentered: [m, m] inner products about the origin, if the base point is another one and too
             far from the origin to derive them.
     """
@@ -89,7 +90,7 @@ class Gram:
 
     @property
     def measured_sizes(self) -> Tensor:
-        """[k] norms of the measured points about the base point."""
+        """[k] bounds on the norms of the measured points about the base point."""
         if self.sizes is not None:
             return self.sizes
         return self.products.diagonal().clamp(min=0).sqrt()

@@ -77,7 +77,7 @@ def measure(
     gram = Gram(
         products=products,
         kept=torch.arange(rows.n),
-        precision=_product_error(rows.n_columns, working),
+        precision=product_error(rows.n_columns, working),
         rounding=_sum_error(rows, working),
         underflow=_underflow(rows, working),
     )
@@ -160,7 +160,7 @@ def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | N
         n_lost=rows.n - len(kept),
         unit=unit,
         exact=True,
-        precision=_product_error(rows.n_columns, torch.float64),
+        precision=product_error(rows.n_columns, torch.float64),
         rounding=_sum_error(rows, torch.float64),
         underflow=_underflow(rows, torch.float64) / unit,
         same=same,
@@ -168,7 +168,7 @@ def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | N
     )
 
 
-def _product_error(d: int, dtype: torch.dtype) -> float:
+def product_error(d: int, dtype: torch.dtype) -> float:
     """A bound on the error of an inner product of d terms, relative to the norms."""
     # Errors of sums are random walks, and products of float32 are summed by tiles; only equal terms
     # all round the same way. Over rows of many kinds, constant ones among them, the largest error
