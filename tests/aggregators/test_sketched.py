@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from holdfast.aggregators import GeometricMedian, Sketched, rules
+from holdfast.geometry import GramRows
 from holdfast.seeds import stream
+from tests.aggregators.cases import CASES, Case, N
 from tests.geometry.test_sketched_rows import columns_of_many_sizes
 from tests.samples import gaussian
 
@@ -68,9 +70,33 @@ def test_bad_arguments(bad: dict[str, object]) -> None:
         Sketched(**{"rule": "medoid", **bad})  # type: ignore[arg-type]
 
 
-def test_the_generator_must_be_given_and_columns_must_be_read() -> None:
+def test_the_generator_must_be_given() -> None:
     with pytest.raises(ValueError, match=r"^`generator` must be given to Sketched"):
         Sketched(rule="medoid")(gaussian(3, 4))
-    inner = Sketched(fraction=0.1, rule="sketched | medoid")
-    with pytest.raises(ValueError, match=r"^SketchedRows cannot be read by column"):
-        inner(gaussian(9, 4000), generator=torch.Generator())
+
+
+@pytest.mark.parametrize(("rule", "shown"), [
+    ("coordinate-median", r"CoordinateMedian\(\)"),
+    ("trimmed-mean(n_bad=2)", r"TrimmedMean\(n_bad=2\)"),
+    ("bulyan(n_bad=1)", r"Bulyan\(n_bad=1\)"),
+    ("sketched | medoid", r"Sketched\(rule=Medoid\(\)\)"),
+    ("mixing(n_bad=2) | sign-majority",
+     r"NearestNeighborMixing\(n_bad=2, rule=SignMajority\(\)\)"),
+])  # fmt: skip
+def test_a_rule_that_reads_columns_is_refused_at_once(rule: str, shown: str) -> None:
+    requirement = "read inner products or lengths only, because a sketch has no columns"
+    with pytest.raises(ValueError, match=rf"^`rule` must {requirement}, got {shown}\.$"):
+        Sketched(rule=rule)
+    with pytest.raises(ValueError, match=rf"^`rule` must {requirement}, got {shown}\.$"):
+        rules.parse(f"sketched | {rule}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rules_say_whether_they_read_columns(case: Case) -> None:
+    """Those that do refuse rows of which only inner products are known; the others take them."""
+    rule, rows = case.rule, case.rows(N, 40, dtype=torch.float64)
+    if rule.reads_columns:
+        with pytest.raises(ValueError, match=r"^(Gram|Mixed)Rows cannot be read by column"):
+            rule.aggregate(GramRows(rows @ rows.T), **case.extras(rows))
+    elif not rule.takes & {"reference", "score"}:
+        assert rule.aggregate(GramRows(rows @ rows.T), **case.extras(rows)).weights is not None

@@ -100,6 +100,11 @@ class Aggregator(ABC):
     def reads_products(self) -> bool:
         """Whether the rule reads inner products of rows, so that a wrapper should measure them."""
 
+    @property
+    def reads_columns(self) -> bool:
+        """Whether the rule reads single columns, so that it needs `ColumnRows`."""
+        return False
+
     @abstractmethod
     def _aggregate(self, rows: Rows, context: CallContext) -> Aggregate:
         """The rule itself, on checked arguments."""

@@ -36,6 +36,7 @@ class Bulyan(BadRowLimit, Aggregator):
 
     name = "bulyan"
     reads_products = True
+    reads_columns = True
     rows_per_bad = 4
     rows_besides = 3
 

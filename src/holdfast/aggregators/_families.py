@@ -78,6 +78,7 @@ class CoordinateAggregator(Aggregator):
     """
 
     reads_products = False
+    reads_columns = True
 
     @abstractmethod
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:

@@ -42,6 +42,7 @@ class MajorityVote(Aggregator):
 
     name = "majority-vote"
     reads_products = False
+    reads_columns = True
     reads_order = True
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import torch
 from holdfast.aggregators._aggregator import Aggregator, rules
 from holdfast.aggregators._call import GENERATOR, CallContext
 from holdfast.aggregators._wrapper import Wrapper
-from holdfast.checks import check_fraction
+from holdfast.checks import check_fraction, failure
 from holdfast.geometry import Rows, SketchedRows, by_column
 from holdfast.selectors import NormSampling, Tile, row_norms
 
@@ -36,7 +36,7 @@ class Sketched(Wrapper):
         fraction: the share of tiles that is read, in (0, 1]. None stands for about 16,384 columns,
             which estimate cosines to about a percent, however many there are.
         tile: columns that are drawn together; see :class:`~holdfast.selectors.NormSampling`.
-        rule: the rule, or its name.
+        rule: the rule, or its name; it must not read single columns.
 
     Example:
         >>> rows = torch.randn(9, 1000, generator=torch.Generator().manual_seed(0))
@@ -53,9 +53,13 @@ class Sketched(Wrapper):
     name = "sketched"
     _own_needs = GENERATOR
     reads_products = True
+    reads_columns = True
 
     def __post_init__(self) -> None:
         self._set_rule()
+        if self.inner.reads_columns:
+            requirement = "read inner products or lengths only, because a sketch has no columns"
+            raise failure("rule", requirement, self.inner)
         NormSampling(fraction=self.fraction or 1.0, tile=self.tile)  # checks both
         if self.fraction is not None:
             check_fraction("fraction", self.fraction)

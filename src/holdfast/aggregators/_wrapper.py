@@ -79,6 +79,10 @@ class MixingWrapper(Wrapper):
         return self._mixes_by_products or self.inner.reads_products
 
     @property
+    def reads_columns(self) -> bool:
+        return self.inner.reads_columns
+
+    @property
     @abstractmethod
     def _mixes_by_products(self) -> bool:
         """Whether the mixing itself reads inner products, or at most lengths."""
