@@ -2,26 +2,23 @@ r"""BGMD under attack: a small network on real images, with up to 40 % bad gradi
 
 The bad rows are drawn anew at every step, and the attackers see all rows of the step. Each run
 appends its test accuracy to the record, and runs of the record are skipped, so the sweep can be
-stopped and started again. It ends with a table.
+stopped and started again. It ends with a table. From the project's root:
 
-    python examples/bgmd_under_attack.py --seeds 1 --attacks "bit flip" --shares 0.4
-    python examples/bgmd_under_attack.py --rules exact bgmd --seeds 5 \
+    python -m examples.bgmd_under_attack --seeds 1 --attacks "bit flip" --shares 0.4
+    python -m examples.bgmd_under_attack --rules exact bgmd --seeds 5 \
         --record docs/results/bgmd_under_attack.jsonl --page docs/results/bgmd_under_attack.md
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any, final
+from statistics import mean
+from typing import final
 
 import torch
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from examples.run_records import Lines, Run, chosen, show_table, spread_cell, sweep
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -162,25 +159,15 @@ def normalized(data: Images) -> Tensor:
     return (data.scaled() - MEAN) / DEVIATION
 
 
-Run = dict[str, Any]
+def measured(run: Run) -> Run:
+    """The accuracy that a run reaches."""
+    step = STEPS[run["rule"]](stream(run["seed"], "step"))
+    attack = None if run["attack"] == "none" else run["attack"]
+    accuracy = train(step, attack, run["share"], run["seed"], run["steps"])
+    return {"accuracy": None if accuracy is None else round(accuracy, 3)}
 
 
-def sweep(runs: list[Run], record: Path) -> list[Run]:
-    """All runs of the record, after appending those of `runs` that it lacks."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
-    known = [{key: run[key] for key in runs[0]} for run in done] if runs else []
-    for run in track([run for run in runs if run not in known], description="runs"):
-        step = STEPS[run["rule"]](stream(run["seed"], "step"))
-        attack = None if run["attack"] == "none" else run["attack"]
-        accuracy = train(step, attack, run["share"], run["seed"], run["steps"])
-        done.append(run | {"accuracy": None if accuracy is None else round(accuracy, 3)})
-        with record.open("a") as file:
-            file.write(json.dumps(done[-1]) + "\n")
-    return done
-
-
-def summary(done: list[Run]) -> list[list[str]]:
+def summary(done: list[Run]) -> Lines:
     """One line per attack and share, one cell per rule: mean and standard deviation over seeds."""
     rules = [rule for rule in STEPS if any(run["rule"] == rule for run in done)]
     conditions = sorted(
@@ -189,26 +176,10 @@ def summary(done: list[Run]) -> list[list[str]]:
     )
     lines = [["attack", "bad rows", *rules]]
     for attack, share in conditions:
-        cells = []
-        for rule in rules:
-            same = [
-                run["accuracy"]
-                for run in done
-                if (run["rule"], run["attack"], run["share"]) == (rule, attack, share)
-            ]
-            cells.append(cell(same))
+        same = chosen(done, attack=attack, share=share)
+        cells = [spread_cell(chosen(same, rule=rule)) for rule in rules]
         lines.append([attack, f"{100 * share:.0f} %", *cells])
     return lines
-
-
-def cell(accuracies: list[float | None]) -> str:
-    """The text of a cell of the table."""
-    if not accuracies:
-        return ""
-    reached = [accuracy for accuracy in accuracies if accuracy is not None]
-    if len(reached) < len(accuracies):
-        return f"diverges ({len(accuracies) - len(reached)} of {len(accuracies)})"
-    return f"{mean(reached):.1f}" + (f" ± {stdev(reached):.1f}" if len(reached) > 1 else "")
 
 
 def main() -> None:
@@ -236,24 +207,10 @@ def main() -> None:
         for seed in range(given.seeds)
     ]
     try:
-        done = sweep(runs, given.record)
+        done = sweep(runs, given.record, measured)
     except KeyboardInterrupt:
         raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
-    lines = summary([run for run in done if run["steps"] == given.steps])
-    table = Table(*lines[0])
-    for line in lines[1:]:
-        table.add_row(*line)
-    Console().print(table)
-    if given.page is not None:
-        text = given.page.read_text() if given.page.exists() else "# BGMD under attack\n\n"
-        head = text.split("\n| attack")[0].rstrip()
-        given.page.write_text("\n".join([head, "", *markdown(lines)]) + "\n")
-
-
-def markdown(lines: list[list[str]]) -> list[str]:
-    """The table as lines of Markdown."""
-    head, *body = lines
-    return [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body]]
+    show_table(summary(chosen(done, steps=given.steps)), given.page)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ A run is a dictionary of its settings, followed by what was measured.
 import json
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from rich.console import Console
@@ -43,22 +43,51 @@ def accuracy_cell(runs: list[Run]) -> str:
     return f"{mean(run['accuracy'] for run in runs):.1f}" if runs else ""
 
 
+def spread_cell(runs: list[Run]) -> str:
+    """The same with the standard deviation, if there are several seeds and none diverged."""
+    found = [run["accuracy"] for run in runs]
+    has_spread = len(found) > 1 and None not in found
+    return accuracy_cell(runs) + (f" ± {stdev(found):.1f}" if has_spread else "")
+
+
+def markdown_table(lines: Lines) -> list[str]:
+    """One table as lines of Markdown."""
+    head, *body = lines
+    return [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body]]
+
+
 def markdown(tables: dict[str, Lines]) -> list[str]:
     """The tables under their titles, as lines of Markdown."""
     text = ["## Tables"]
-    for title, (head, *body) in tables.items():
-        text += ["", f"### {title}", ""]
-        text += [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body]]
+    for title, lines in tables.items():
+        text += ["", f"### {title}", "", *markdown_table(lines)]
     return text
 
 
 def show(tables: dict[str, Lines], page: Path | None) -> None:
     """Print the tables, and rewrite those of the page."""
-    for title, (head, *body) in tables.items():
-        table = Table(*head, title=title)
-        for line in body:
-            table.add_row(*line)
-        Console().print(table)
+    for title, lines in tables.items():
+        print_table(lines, title)
+    rewrite(page, "## Tables", markdown(tables))
+
+
+def show_table(lines: Lines, page: Path | None) -> None:
+    """Print the only table of a page, and rewrite it there."""
+    print_table(lines)
+    rewrite(page, f"| {lines[0][0]} |", markdown_table(lines))
+
+
+def print_table(lines: Lines, title: str | None = None) -> None:
+    """Print one table to the terminal."""
+    head, *body = lines
+    table = Table(*head, title=title)
+    for line in body:
+        table.add_row(*line)
+    Console().print(table)
+
+
+def rewrite(page: Path | None, first: str, lines: list[str]) -> None:
+    """Replace the end of the page, from the line that begins with `first`, by these lines."""
     if page is not None:
-        text = page.read_text().split("\n## Tables")[0] if page.exists() else f"# {page.stem}"
-        page.write_text("\n".join([text.rstrip(), "", *markdown(tables)]) + "\n")
+        text = page.read_text().split(f"\n{first}")[0] if page.exists() else f"# {page.stem}"
+        page.write_text("\n".join([text.rstrip(), "", *lines]) + "\n")

@@ -2,23 +2,19 @@ r"""Rows of single samples against rows of slices: LeNet on batches with 40 % co
 
 All ways get the same budget, in plain steps of the same batch: the number of steps is the budget
 divided by the cost of one step (docs/benchmarks/training.md). Runs of the record are skipped, so
-the sweep can be stopped and started again.
+the sweep can be stopped and started again. From the project's root:
 
-    python examples/samples_against_slices.py --seeds 1 --corruptions noise
-    python examples/samples_against_slices.py --record docs/results/samples_against_slices.jsonl \
+    python -m examples.samples_against_slices --seeds 1 --corruptions noise
+    python -m examples.samples_against_slices --record docs/results/samples_against_slices.jsonl \
         --page docs/results/samples_against_slices.md
 """
 
 import argparse
-import json
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from examples.run_records import Lines, Run, chosen, show_table, spread_cell, sweep
 from torch import nn
 
 from holdfast import RobustStep
@@ -84,38 +80,18 @@ def train(way: str, corruption: str, seed: int, budget: int) -> float:
         return 100 * float((model(pixels).argmax(1) == test.labels).double().mean())
 
 
-def sweep(runs: list[dict[str, Any]], record: Path) -> list[dict[str, Any]]:
-    """All runs of the record, after appending those of `runs` that it lacks."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
-    known = [{key: value for key, value in run.items() if key != "accuracy"} for run in done]
-    for run in track([run for run in runs if run not in known], description="runs"):
-        done.append(run | {"accuracy": round(train(**run), 2)})
-        with record.open("a") as file:
-            file.write(json.dumps(done[-1]) + "\n")
-    return done
+def measured(run: Run) -> Run:
+    """The accuracy that a run reaches."""
+    return {"accuracy": round(train(**run), 2)}
 
 
-def summary(done: list[dict[str, Any]]) -> list[list[str]]:
+def summary(done: list[Run]) -> Lines:
     """One line per corruption, one cell per way: mean and standard deviation over seeds."""
     lines = [["40 % of the samples", *WAYS]]
     for corruption in CORRUPTIONS:
-        cells = []
-        for way in WAYS:
-            found = [
-                run["accuracy"]
-                for run in done
-                if (run["way"], run["corruption"]) == (way, corruption)
-            ]
-            spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
-            cells.append(f"{mean(found):.1f}{spread}" if found else "")
-        lines.append([corruption, *cells])
+        same = chosen(done, corruption=corruption)
+        lines.append([corruption, *(spread_cell(chosen(same, way=way)) for way in WAYS)])
     return lines
-
-
-def markdown(lines: list[list[str]]) -> list[str]:
-    """The table as lines of Markdown."""
-    return [f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]), *lines[1:]]]
 
 
 def main() -> None:
@@ -144,18 +120,10 @@ def main() -> None:
         for way in WAYS
     ]
     try:
-        done = sweep(runs, given.record)
+        done = sweep(runs, given.record, measured)
     except KeyboardInterrupt:
         raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
-    lines = summary([run for run in done if run["budget"] == given.budget])
-    table = Table(*lines[0])
-    for line in lines[1:]:
-        table.add_row(*line)
-    Console().print(table)
-    if given.page is not None:
-        text = given.page.read_text() if given.page.exists() else "# Samples against slices\n\n"
-        head = text.split("\n| 40 %")[0].rstrip()
-        given.page.write_text("\n".join([head, "", *markdown(lines)]) + "\n")
+    show_table(summary(chosen(done, budget=given.budget)), given.page)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from examples import (
     who_was_rejected,
 )
 from examples import bgmd_under_attack as experiment
-from examples.run_records import markdown
+from examples.run_records import markdown, markdown_table, sweep
 
 from holdfast.seeds import stream
 
@@ -69,8 +69,8 @@ def test_the_record_is_resumed_and_shown(tmp_path: Path) -> None:
         {"attack": "none", "share": 0.0, "rule": rule, "seed": 0, "steps": 4}
         for rule in ("exact", "bgmd")
     ]
-    first = experiment.sweep(runs[:1], record)
-    both = experiment.sweep(runs, record)
+    first = sweep(runs[:1], record, experiment.measured)
+    both = sweep(runs, record, experiment.measured)
     assert both[0] == first[0]
     assert len(record.read_text().splitlines()) == 2
     lines = experiment.summary([*both, both[0] | {"seed": 1, "accuracy": None}])
@@ -94,7 +94,7 @@ def test_the_committed_results_keep_their_promise() -> None:
             allowed = 3.0 if (attack, share) == ("shadow", 0.4) else 2.0
             assert mean("bgmd", attack, share) > mean("exact", attack, share) - allowed
     page = path.with_suffix(".md").read_text().splitlines()
-    lines = experiment.markdown(experiment.summary(done))
+    lines = markdown_table(experiment.summary(done))
     assert page[-len(lines) :] == lines
 
 
@@ -172,8 +172,8 @@ def test_samples_against_slices_is_resumed_and_shown(tmp_path: Path) -> None:
         {"way": way, "corruption": "noise", "seed": 0, "budget": 2}
         for way in ("slices, mean", "samples, median")
     ]
-    first = samples_against_slices.sweep(runs[:1], record)
-    both = samples_against_slices.sweep(runs, record)
+    first = sweep(runs[:1], record, samples_against_slices.measured)
+    both = sweep(runs, record, samples_against_slices.measured)
     assert both[0] == first[0]
     assert len(record.read_text().splitlines()) == 2
     assert samples_against_slices.summary(both)[2][:2] == ["noise", f"{first[0]['accuracy']:.1f}"]
@@ -196,7 +196,7 @@ def test_the_committed_samples_keep_their_promise() -> None:
         assert mean(way, "noise") > mean("slices, median", "noise") + 20
     for corruption in ("label flip", "random labels", "target label"):
         assert mean("samples, clipped mean", corruption) > mean("slices, mean", corruption) - 4
-    lines = samples_against_slices.markdown(samples_against_slices.summary(done))
+    lines = markdown_table(samples_against_slices.summary(done))
     assert path.with_suffix(".md").read_text().splitlines()[-len(lines) :] == lines
 
 
