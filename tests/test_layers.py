@@ -20,9 +20,9 @@ LIBRARY = [
     {"geometry"},
     {"layout", "selectors"},
     {"aggregators"},
-    {"robust_step", "sources", "threats"},
+    {"monitor", "robust_step", "sources", "threats"},
     {"optim"},
-    {"testing"},
+    {"distributed", "testing"},
 ]
 """From the ground up. Neighbors in one layer do not import each other."""
 

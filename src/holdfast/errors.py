@@ -35,3 +35,11 @@ class MissingDataError(FileNotFoundError):
 
 class FetchError(OSError):
     """A data set could not be fetched or stored; the message says why, and what to do by hand."""
+
+
+class RankFailedError(RuntimeError):
+    """A rank did not take part in a step; the message names it."""
+
+
+class RanksDifferError(RuntimeError):
+    """The ranks of a process group differ in what they must have in common."""

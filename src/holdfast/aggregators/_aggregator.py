@@ -11,7 +11,7 @@ from torch import Tensor
 from holdfast._typing import TensorOrTensors
 from holdfast.aggregators._call import NOTHING, CallArguments, CallContext
 from holdfast.checks import check_enough_rows, check_instance, is_array
-from holdfast.geometry import DenseRows, GramRows, Outcome, Rows
+from holdfast.geometry import DenseRows, Gram, GramRows, Outcome, Rows
 from holdfast.registry import Registry
 
 
@@ -29,6 +29,7 @@ class Aggregate:
         steps: number of iterations of the solver.
         reference_weight: coefficient of the call's `reference` in the vector, for rules that start
             from one.
+        gram: the Gram matrix of the rows, if the rule has measured it.
     """
 
     vector: Tensor
@@ -38,6 +39,7 @@ class Aggregate:
     gap: float | None = None
     steps: int = 0
     reference_weight: float = 0.0
+    gram: Gram | None = None
 
     def __repr__(self) -> str:
         left_out = torch.nonzero(self.rejected)[:, 0].tolist()
@@ -55,7 +57,8 @@ class Aggregate:
         if self.weights is not None:
             weights = torch.zeros(n, dtype=torch.float64)
             weights[used] = self.weights
-        return replace(self, weights=weights, rejected=rejected)
+        gram = None if self.gram is None else replace(self.gram, kept=used[self.gram.kept])
+        return replace(self, weights=weights, rejected=rejected, gram=gram)
 
 
 class Aggregator(ABC):

@@ -67,7 +67,16 @@ def _combined(rows: Rows, measured: Lengths, solution: Solution, context: CallCo
     if solution.reference_weight != 0.0 and context.reference is not None:
         vector += solution.reference_weight * context.reference.to(vector)
     outcome, gap, steps = solution.outcome, solution.gap, solution.steps
-    return Aggregate(vector, weights, rejected, outcome, gap, steps, solution.reference_weight)
+    return Aggregate(
+        vector,
+        weights,
+        rejected,
+        outcome,
+        gap,
+        steps,
+        reference_weight=solution.reference_weight,
+        gram=measured if isinstance(measured, Gram) else None,
+    )
 
 
 class CoordinateAggregator(Aggregator):

@@ -59,11 +59,11 @@ class Wrapper(Aggregator):
         transformed, inner_context = self._transform(rows, context)
         inner = self.inner._aggregate(transformed, inner_context)
         if not isinstance(transformed, Mixture):
-            return inner
+            return replace(inner, gram=None)  # it is not that of `rows`
         weights = None if inner.weights is None else inner.weights @ transformed.coefficients
         # A row is rejected if it has no part in any of the mixtures that were used.
         rejected = (transformed.coefficients[~inner.rejected] == 0).all(0)
-        return replace(inner, weights=weights, rejected=rejected)
+        return replace(inner, weights=weights, rejected=rejected, gram=None)
 
 
 class MixingWrapper(Wrapper):

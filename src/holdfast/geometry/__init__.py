@@ -24,7 +24,7 @@ from holdfast.geometry._implicit_gradient import attach_gradient
 from holdfast.geometry._kernels import full_precision, products_between, working_dtype
 from holdfast.geometry._measure import measure
 from holdfast.geometry._mixed_rows import MixedColumnRows, MixedRows, Mixture, mixed_rows
-from holdfast.geometry._order_statistics import median, order_statistics
+from holdfast.geometry._order_statistics import median, median_of_rows, order_statistics
 from holdfast.geometry._principal_scores import PrincipalScores
 from holdfast.geometry._rows import ColumnRows, Rows, by_column
 from holdfast.geometry._sketch import Sketch, columns_per_sampled, pays_to_stream
@@ -66,6 +66,7 @@ __all__ = [
     "length",
     "measure",
     "median",
+    "median_of_rows",
     "mixed_rows",
     "most_central",
     "order_statistics",

@@ -11,6 +11,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from holdfast.geometry._kernels import working_dtype
+
 
 @lru_cache(maxsize=256)
 def comparators(n: int, ranks: tuple[int, ...]) -> tuple[tuple[int, int, bool, bool], ...]:
@@ -66,3 +68,17 @@ def median(n: int) -> Callable[[Sequence[Tensor]], Tensor]:
         return found[0] if n % 2 else 0.5 * found[0] + 0.5 * found[1]
 
     return middle
+
+
+def median_of_rows(values: Tensor, otherwise: Tensor) -> Tensor:
+    """The median of `values` [n, ...] along n; `otherwise` [...] if half of them are not finite.
+
+    A value with an entry that is not finite is left out. Integers take the lower median.
+    """
+    if not values.is_floating_point():
+        return values.sort(0).values[(len(values) - 1) // 2]
+    is_finite = torch.isfinite(values.reshape(len(values), -1)).all(1)
+    finite = values[is_finite].to(working_dtype(values.dtype))
+    if 2 * len(finite) <= len(values):
+        return otherwise
+    return median(len(finite))(list(finite)).to(otherwise)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from holdfast.geometry import median, working_dtype
+from holdfast.geometry import median_of_rows
 
 
 class Buffers:
@@ -64,15 +64,6 @@ def _current(module: nn.Module, name: str) -> Tensor:
     buffer = module._buffers[name]
     assert buffer is not None
     return buffer
-
-
-def median_of_rows(values: Tensor, start: Tensor) -> Tensor:
-    """The coordinate median of `values` [n, ...]; `start` [...] if at least half are not finite."""
-    if not values.is_floating_point():
-        return values.sort(0).values[(len(values) - 1) // 2]
-    is_finite = torch.isfinite(values.reshape(len(values), -1)).all(1)
-    finite = values[is_finite].to(working_dtype(values.dtype))
-    return median(len(finite))(list(finite)).to(start) if 2 * len(finite) > len(values) else start
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from holdfast.checks import failure
+from holdfast.geometry import median_of_rows
 from holdfast.layout import Layout
 from holdfast.sources._batch_loss import (
     Objective,
@@ -17,7 +18,7 @@ from holdfast.sources._batch_loss import (
     picked,
     tensors_of,
 )
-from holdfast.sources._buffers import median_of_rows, without_side_effects
+from holdfast.sources._buffers import without_side_effects
 from holdfast.sources._probe import evaluated, saved_bytes
 
 State = dict[str, Tensor]

@@ -1,0 +1,8 @@
+"""Training on many ranks: a rule in the place of the all-reduce, and bad ranks named."""
+
+from holdfast.distributed._attach import guard
+from holdfast.distributed._guard import Guard
+from holdfast.distributed._launch import init_process_group
+from holdfast.distributed._roll_call import Member
+
+__all__ = ["Guard", "Member", "guard", "init_process_group"]

@@ -1,0 +1,182 @@
+"""A rule in the place of the all-reduce, and what it knows of the ranks."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from holdfast.aggregators import Aggregate, Aggregator
+from holdfast.checks import check_count, failure
+from holdfast.distributed._modes import Mode
+from holdfast.distributed._roll_call import Member, RollCall
+from holdfast.errors import NonFiniteRowsError
+from holdfast.geometry import DenseRows, Gram
+from holdfast.monitor import Monitor, Suspect
+from holdfast.seeds import stream
+
+log = logging.getLogger("holdfast")
+
+
+@final
+class Guard:
+    """The rule that reduces the gradients of all ranks, and the record of who was left out.
+
+    Made by :func:`guard`. All ranks have the same figures, to the bit.
+
+    Attributes:
+        rule: the rule.
+        members: the ranks (or nodes) with their hosts and devices; row i is `members[i]`.
+        monitor: the watch over the rows.
+        n_steps: number of steps that were reduced.
+    """
+
+    def __init__(
+        self,
+        rule: Aggregator,
+        mode: Mode,
+        roll: RollCall,
+        members: Sequence[Member],
+        *,
+        window: int,
+        on_suspect: Callable[[Suspect], None] | None,
+    ) -> None:
+        self.rule, self.mode, self.roll, self.members = rule, mode, roll, tuple(members)
+        self.monitor = Monitor(mode.n, window=window, on_suspect=on_suspect or self._log_suspect)
+        self.n_steps = 0
+        self._excluded: set[int] = set()
+        self._generator = stream(0, "guard")  # the same draws on every rank
+        self._units: list[_Unit] = []  # of the step that is not ended yet
+        self._last: list[_Unit] = []
+
+    def __repr__(self) -> str:
+        return f"Guard({self.rule}, {self.mode.n} rows, {type(self.mode).__name__.lower()})"
+
+    @property
+    def rejected(self) -> list[int]:
+        """The rows that were left out of the last step, in any unit."""
+        self.end_step()
+        masks = [unit.rejected for unit in self._last]
+        return [] if not masks else torch.nonzero(torch.stack(masks).any(0))[:, 0].tolist()
+
+    @property
+    def weights(self) -> Tensor | None:
+        """[n] weights of the rows in the last step, averaged over units; None if a unit has none."""
+        self.end_step()
+        weights = [unit.weights for unit in self._last]
+        if not weights or any(one is None for one in weights):
+            return None
+        sizes = torch.tensor([unit.d for unit in self._last], dtype=torch.float64)
+        return torch.stack([one for one in weights if one is not None]).T @ (sizes / sizes.sum())
+
+    @property
+    def counts(self) -> Tensor:
+        """[n] number of steps in which each row was left out."""
+        self.end_step()
+        return self.monitor.counts.clone()
+
+    def suspects(self) -> list[Suspect]:
+        """The rows that are probably faulty; see :class:`~holdfast.monitor.Monitor`."""
+        self.end_step()
+        return self.monitor.suspects()
+
+    @property
+    def excluded(self) -> list[int]:
+        """The rows that are left out for good."""
+        return sorted(self._excluded)
+
+    def exclude(self, row: int) -> None:
+        """Leave a row out of all further steps. Every rank must call it, before the same step."""
+        check_count("row", row)
+        if row >= self.mode.n:
+            raise failure("row", f"be one of {self.mode.n} rows", row)
+        n_left = self.mode.n - len(self._excluded | {row})
+        if n_left < self.rule.n_needed:
+            raise failure("row", f"leave the {self.rule.n_needed} rows of {self.rule}", n_left)
+        self._excluded.add(row)
+
+    def reduce(self, tensors: Sequence[Tensor], *, zero_is_absent: bool) -> Tensor:
+        """The aggregate [c] of rows [n, c], given as one tensor or several, for one unit.
+
+        Args:
+            tensors: this rank's columns of all rows.
+            zero_is_absent: whether a row of zeros belongs to a rank that has no gradient, and is
+                left out. In a unit of a model zeros may be a gradient.
+        """
+        d = self.mode.n_columns(sum(tensor.shape[1] for tensor in tensors))
+        rows = DenseRows(tensors, holders=self.mode.holders, n_columns=d)
+        used = torch.tensor([i for i in range(rows.n) if i not in self._excluded])
+        try:
+            aggregate = self._aggregate(rows, used)
+            products = _products(aggregate.gram or rows.gram(), rows.n)
+            present = used[products.diagonal()[used] != 0]
+            if zero_is_absent and 0 < len(present) < len(used):
+                aggregate = self._aggregate(rows, present)
+        except NonFiniteRowsError as error:
+            # As without a guard, the gradient is not finite: a gradient scaler skips the step.
+            log.warning("step %d: %s", self.n_steps, error)
+            lost = torch.full((rows.n, rows.n), torch.nan, dtype=torch.float64)
+            self._units.append(_Unit(d, None, torch.ones(rows.n, dtype=torch.bool), lost))
+            return torch.full((rows.d,), torch.inf, dtype=rows.dtype, device=rows.device)
+        self._units.append(_Unit(d, aggregate.weights, aggregate.rejected, products))
+        return aggregate.vector
+
+    def _aggregate(self, rows: DenseRows, used: Tensor) -> Aggregate:
+        """The aggregate of the rows at `used`, in terms of all rows."""
+        chosen = rows if len(used) == rows.n else rows.keep(used)
+        if "generator" in self.rule.needs:
+            found = self.rule.aggregate(chosen, generator=self._generator)
+        else:
+            found = self.rule.aggregate(chosen)
+        return found.for_all(used, rows.n)
+
+    def end_step(self) -> None:
+        """Take the units that were reduced since the last call as one step, if there are any."""
+        if not self._units:
+            return
+        self._last, self._units = self._units, []
+        self.n_steps += 1
+        rejected = torch.stack([unit.rejected for unit in self._last]).any(0)
+        rejected[self.excluded] = False  # nobody watches them any more
+        # The Gram matrix of whole rows is the sum over their units.
+        products = torch.stack([unit.products for unit in self._last]).sum(0)
+        self.monitor.observe(products, rejected)
+
+    def _log_suspect(self, suspect: Suspect) -> None:
+        log.warning("%s is suspect: %s", self.members[suspect.row], suspect.reason)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed training needs, the same on every rank."""
+        self.end_step()
+        return {
+            "n_steps": self.n_steps,
+            "excluded": self.excluded,
+            "generator": self._generator.get_state(),
+            "monitor": self.monitor.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume. With another number of rows, who was left out and watched before is forgotten."""
+        if not isinstance(state, dict) or set(state) != set(self.state_dict()):
+            raise failure("state", "be a state of Guard", type(state).__name__)
+        self.n_steps = state["n_steps"]
+        self._generator.set_state(state["generator"])
+        if len(state["monitor"]["counts"]) == self.mode.n:
+            self._excluded = set(state["excluded"])
+            self.monitor.load_state_dict(state["monitor"])
+
+
+class _Unit:
+    """What was decided for one unit of the model, or for the whole of it."""
+
+    def __init__(self, d: int, weights: Tensor | None, rejected: Tensor, products: Tensor) -> None:
+        self.d, self.weights, self.rejected, self.products = d, weights, rejected, products
+
+
+def _products(gram: Gram, n: int) -> Tensor:
+    """[n, n] inner products of all rows about the origin; NaN for those that are not finite."""
+    products = torch.full((n, n), torch.nan, dtype=torch.float64)
+    found = gram.about_origin[: gram.n, : gram.n] * gram.unit**2
+    products[gram.kept[:, None], gram.kept] = found
+    return products

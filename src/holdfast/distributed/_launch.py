@@ -1,0 +1,32 @@
+"""The start of a process group that survives restarts."""
+
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from holdfast.distributed._roll_call import restart_count
+
+
+def init_process_group(
+    backend: str | None = None, *, timeout: timedelta = timedelta(minutes=10)
+) -> None:
+    """Call `torch.distributed.init_process_group` as torchrun's environment says.
+
+    After a restart, torchrun's key-value store still holds the addresses of the processes that have
+    died, and gloo would dial them. Each attempt therefore gets keys of its own.
+
+    Args:
+        backend: "gloo", "nccl", or None for torch's choice.
+        timeout: how long a collective waits for a rank before it fails.
+    """
+    store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+    store.set_timeout(timeout)
+    dist.init_process_group(
+        backend,
+        store=PrefixStore(f"attempt {restart_count()}", store),
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+    )

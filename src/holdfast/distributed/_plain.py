@@ -1,0 +1,60 @@
+"""The guard of a plain replicated module: a hook before the optimizer's step."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from holdfast.checks import failure
+from holdfast.distributed._guard import Guard
+
+
+@final
+class GradientReducer:
+    """Replaces `p.grad` of every parameter by the aggregate over the ranks, at every step.
+
+    Args:
+        guard: reduces.
+        model: the module of this rank.
+        at_end: called at the end of every step.
+    """
+
+    def __init__(self, guard: Guard, model: nn.Module, at_end: Callable[[], None]) -> None:
+        self._guard, self._at_end = guard, at_end
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+
+    @torch.no_grad()
+    def before_step(self, *_: object) -> None:
+        """The pre-hook of the optimizer's step."""
+        guard, parameters = self._guard, self._parameters
+        if any(p.grad is not None and p.grad.layout is not torch.strided for p in parameters):
+            raise failure("model", "have dense gradients (sparse=False)", "a sparse gradient")
+        guard.roll.beat(guard.n_steps)
+        with guard.roll.naming(guard.n_steps):
+            used = self._used_anywhere()
+            if not used:
+                return
+            dtype = reduce(torch.promote_types, [parameter.dtype for parameter in used])
+            parts = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in used]
+            vector = torch.cat([part.flatten().to(dtype) for part in parts])
+            sent = guard.mode.send(vector)
+            columns = guard.reduce([sent.wait()], zero_is_absent=True)
+            guard.end_step()
+            self._at_end()
+            whole = guard.mode.whole(columns, sent.size)
+        for parameter, part in zip(used, whole.split([p.numel() for p in used]), strict=True):
+            value = part.view(parameter.shape).to(parameter.dtype)
+            if parameter.grad is None:
+                parameter.grad = value.clone()
+            else:
+                parameter.grad.copy_(value)
+
+    def _used_anywhere(self) -> list[nn.Parameter]:
+        """The parameters that have a gradient on some rank: the same list on every rank."""
+        flags = [float(parameter.grad is not None) for parameter in self._parameters]
+        found = torch.tensor(flags, device=self._parameters[0].device)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self._guard.mode.group)
+        return [p for p, flag in zip(self._parameters, found.tolist(), strict=True) if flag]

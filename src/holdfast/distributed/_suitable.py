@@ -1,0 +1,106 @@
+"""What a guard can be put on."""
+
+from typing import Literal
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor, Replicate
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from holdfast.aggregators import Aggregator, Mean
+from holdfast.checks import check_instance, failure
+
+Kind = Literal["ddp", "fsdp", "plain"]
+
+
+def kind_of_model(
+    model: nn.Module, optimizer: Optimizer | None, nodes: DeviceMesh | dist.ProcessGroup | None
+) -> Kind:
+    """How the model is parallel, if the other arguments fit to it."""
+    check_instance("model", model, nn.Module)
+    kind: Kind = "plain"
+    if isinstance(model, DistributedDataParallel):
+        kind = "ddp"
+    elif isinstance(model, FSDPModule):
+        kind = "fsdp"
+    if nodes is not None and kind != "fsdp":
+        requirement = "be None for a model that fully_shard was not applied to"
+        raise failure("nodes", requirement, type(nodes).__name__)
+    if kind != "plain":
+        if optimizer is not None:
+            requirement = "be None for a model whose wrapper reduces the gradients"
+            raise failure("optimizer", requirement, type(optimizer).__name__)
+        return kind
+    for module in model.modules():
+        if isinstance(module, FullyShardedDataParallel):
+            requirement = "use fully_shard instead of FullyShardedDataParallel"
+            raise failure("model", requirement, type(module).__name__)
+        if isinstance(module, (DistributedDataParallel, FSDPModule)):
+            requirement = "be the module that was wrapped, not one that contains it"
+            raise failure("model", requirement, type(model).__name__)
+    if optimizer is None:
+        requirement = (
+            "be in DistributedDataParallel, be sharded by fully_shard, or come with its `optimizer`"
+        )
+        raise failure("model", requirement, f"a plain {type(model).__name__}")
+    check_instance("optimizer", optimizer, Optimizer)
+    return kind
+
+
+def check_model(model: nn.Module, kind: Kind) -> None:
+    """Refuse what would lead gradients or statistics past the rule."""
+    if isinstance(model, DistributedDataParallel):
+        if model.mixed_precision is not None:
+            requirement = "have no `mixed_precision` in DistributedDataParallel (use autocast)"
+            raise failure("model", requirement, model.mixed_precision)
+        if model._comm_hooks:
+            hook = model._comm_hooks[0][0].__qualname__
+            raise failure("model", "have no communication hook yet", repr(hook))
+    for name, module in model.named_modules():
+        if isinstance(module, nn.SyncBatchNorm):
+            requirement = "have no SyncBatchNorm, whose sums over ranks no rule guards"
+            raise failure("model", f"{requirement} (use BatchNorm)", repr(name))
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
+            raise failure("model", "have dense gradients (sparse=False)", repr(name))
+        if isinstance(module, FSDPModule):
+            _check_unit(name, module)
+    for name, parameter in model.named_parameters():
+        if not isinstance(parameter, DTensor):
+            continue
+        if kind != "fsdp":
+            raise failure("model", "have no tensor-parallel parameters", repr(name))
+        if parameter.device_mesh.ndim != 1:
+            is_hybrid = any(isinstance(place, Replicate) for place in parameter.placements)
+            requirement = "be sharded on a 1-D mesh"
+            if is_hybrid:
+                requirement += " (for nodes: the inner one, with the outer one as `nodes`)"
+            raise failure("model", requirement, f"{parameter.device_mesh.ndim}-D for {name!r}")
+
+
+def _check_unit(name: str, module: FSDPModule) -> None:
+    groups = module._get_fsdp_state()._fsdp_param_groups
+    if len(groups) > 1:
+        requirement = "have one group of parameters in every unit"
+        raise failure("model", requirement, f"{len(groups)} in {name!r}")
+    for group in groups:
+        comm = type(group._reduce_scatter_comm).__name__
+        if group._all_reduce_hook is not None or not comm.startswith("Default"):
+            raise failure("model", "have no communication hook yet", f"one in {name!r}")
+
+
+def check_rule(rule: Aggregator, n: int) -> None:
+    """Refuse a rule that cannot outvote one of n rows, or needs what a guard does not have."""
+    missing = sorted(rule.needs - {"generator"})
+    if missing:
+        raise failure("rule", f"need no `{missing[0]}`, which ranks do not have", rule)
+    if isinstance(rule, Mean):
+        return
+    if n < rule.n_needed or rule.n_resisted(n) < 1:
+        requirement = (
+            f"outvote one bad row of {n} (take three ranks or more, "
+            "or 'mean', which leaves out rows that are not finite)"
+        )
+        raise failure("rule", requirement, rule)
