@@ -100,6 +100,7 @@ def test_what_hides_from_the_sample_is_found(
     longest = float(honest[N_BAD:].norm(dim=1).max())
     result = RadiusFilter().aggregate(rows)
     assert float(result.vector.norm()) <= 13 * longest
+    assert result.weights is not None
     mean = (result.weights @ rows.double()).float()  # also where the sketch expected another one
     torch.testing.assert_close(result.vector, mean, rtol=1e-4, atol=1e-4)
     assert torch.equal(result.rejected, by_gram(RadiusFilter(), rows, monkeypatch) == 0)

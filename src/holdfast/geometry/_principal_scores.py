@@ -25,7 +25,7 @@ class PrincipalScores:
     With :math:`\mu = \sum_i c_i x_i / \sum_i c_i` and the top eigenpair :math:`(\lambda, v)` of
     :math:`\sum_i c_i (x_i - \mu)(x_i - \mu)^T / \sum_i c_i`, a call with weights c [n] returns
     :math:`\lambda` and :math:`\tau_i = \langle x_i - \mu, v \rangle^2`. Costs O(n^3), with many
-    rows O(n^2) per Lanczos step, of which some 40 to 140 are needed. They start from the
+    rows O(n^2) per Lanczos step, of which some 40 to 200 are needed. They start from the
     eigenvector of the call before.
     """
 
