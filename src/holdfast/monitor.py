@@ -14,7 +14,7 @@ from holdfast.geometry import half_weight_radii, least, squared_distances
 RECENT = 20
 """Steps in which rejections count as a fault that goes on."""
 
-REJECTED = 5
+REJECTED = 10
 """Rejections among the recent steps that make a row suspect."""
 
 LONGER = math.log(1.25)
@@ -23,8 +23,11 @@ LONGER = math.log(1.25)
 TURNED = 0.2
 """Change of a row's cosine with the other rows that may make it suspect."""
 
-CERTAIN = 7.0
+CERTAIN = 5.0
 """Standard errors by which such a change must differ from zero."""
+
+SHORTEST = -5.0
+"""Log of the relative length of a row of zeros, and of all rows that are shorter."""
 
 
 @dataclass(frozen=True)
