@@ -12,7 +12,7 @@ from holdfast.checks import check_count, failure
 from holdfast.distributed._modes import Mode
 from holdfast.distributed._roll_call import Member, RollCall
 from holdfast.errors import NonFiniteRowsError
-from holdfast.geometry import DenseRows, Gram
+from holdfast.geometry import DenseRows
 from holdfast.monitor import Monitor, Suspect
 from holdfast.seeds import stream
 
@@ -109,7 +109,7 @@ class Guard:
         used = torch.tensor([i for i in range(rows.n) if i not in self._excluded])
         try:
             aggregate = self._aggregate(rows, used)
-            products = _products(aggregate.gram or rows.gram(), rows.n)
+            products = (aggregate.gram or rows.gram()).for_all(rows.n)
             present = used[products.diagonal()[used] != 0]
             if zero_is_absent and 0 < len(present) < len(used):
                 aggregate = self._aggregate(rows, present)
@@ -172,11 +172,3 @@ class _Unit:
 
     def __init__(self, d: int, weights: Tensor | None, rejected: Tensor, products: Tensor) -> None:
         self.d, self.weights, self.rejected, self.products = d, weights, rejected, products
-
-
-def _products(gram: Gram, n: int) -> Tensor:
-    """[n, n] inner products of all rows about the origin; NaN for those that are not finite."""
-    products = torch.full((n, n), torch.nan, dtype=torch.float64)
-    found = gram.about_origin[: gram.n, : gram.n] * gram.unit**2
-    products[gram.kept[:, None], gram.kept] = found
-    return products

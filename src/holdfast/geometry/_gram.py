@@ -100,6 +100,13 @@ class Gram:
         """[m, m] inner products about the origin."""
         return self.about(-1) if self.uncentered is None else self.uncentered
 
+    def for_all(self, n: int) -> Tensor:
+        """[n, n] inner products of all n rows about the origin; NaN for those that were lost."""
+        products = torch.full((n, n), torch.nan, dtype=torch.float64)
+        found = self.about_origin[: self.n, : self.n] * self.unit**2
+        products[self.kept[:, None], self.kept] = found
+        return products
+
     def about(self, point: int) -> Tensor:
         """[m, m] inner products about one of the points."""
         # Differences of rows first: for a row equal to the point they vanish to the last bit.

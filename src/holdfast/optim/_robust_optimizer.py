@@ -13,6 +13,7 @@ from holdfast.checks import check_instance, failure, kind_of
 from holdfast.errors import NonFiniteRowsError
 from holdfast.geometry import Rows, length
 from holdfast.layout import Layout
+from holdfast.monitor import Monitor
 from holdfast.optim._pending_update import PendingUpdate
 from holdfast.robust_step import RobustStep, Step, StepResult, preset, presets
 
@@ -43,9 +44,13 @@ class RobustOptimizer(Optimizer):
     Args:
         optimizer: any torch optimizer whose `step` needs no closure.
         rule: a rule, the name of one such as `"covariance-filter"`, or a step such as `bgmd()`.
+        monitor: watches every row over the steps and names those that are suspect; row i must have
+            the same owner (a data source, a client, a device) at every step. A step that is
+            skipped because most rows overflowed is not observed.
 
     Attributes:
         optimizer: the inner optimizer.
+        monitor: the monitor, if there is one; `monitor.suspects()` are the suspects.
         robust_step: the step; a rule is a step without a block.
         result: the result of the last step; None before the first, and after a skipped step.
 
@@ -67,14 +72,20 @@ class RobustOptimizer(Optimizer):
     _step_supports_amp_scaling = False
 
     def __init__(
-        self, optimizer: Optimizer, rule: Aggregator | Step | str = "radius-filter"
+        self,
+        optimizer: Optimizer,
+        rule: Aggregator | Step | str = "radius-filter",
+        *,
+        monitor: Monitor | None = None,
     ) -> None:
         # No super().__init__(): parameters, groups and state belong to the inner optimizer.
         check_instance("optimizer", optimizer, Optimizer)
         if isinstance(optimizer, torch.optim.LBFGS):
             requirement = "be one whose step needs no closure, because rows are made once per step"
             raise failure("optimizer", requirement, "LBFGS")
-        self.optimizer = optimizer
+        if monitor is not None:
+            check_instance("monitor", monitor, Monitor)
+        self.optimizer, self.monitor = optimizer, monitor
         self.robust_step = step = _as_step(rule)
         # With a block, the optimizer gets the whole aggregate, and the block is chosen afterwards.
         self._delivers = isinstance(step, RobustStep) and not step.selector.takes_everything
@@ -138,6 +149,9 @@ class RobustOptimizer(Optimizer):
         if not isinstance(layout, Layout):
             requirement = "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)"
             raise failure("rows", requirement, type(rows).__name__)
+        if self.monitor is not None and rows.n != self.monitor.n:
+            requirement = f"have the {self.monitor.n} rows that the monitor watches"
+            raise failure("rows", requirement, rows.n)
         self._check_holds(layout)
         self._pending.check_fits(layout)
         self.result = None
@@ -146,6 +160,7 @@ class RobustOptimizer(Optimizer):
             lr = self._lr(layout) if self._gradient_step.needs_lr else None
             self.result = self._gradient_step(rows, lr=lr, **arguments)
             direction = self.result.direction
+            self._observe(rows, self.result, arguments.get("row_weights"))
         except NonFiniteRowsError:
             if scaler is None:
                 raise
@@ -192,6 +207,15 @@ class RobustOptimizer(Optimizer):
                 carried_norm=0.0 if delivered.later is None else length(delivered.later),
             )
 
+    def _observe(self, rows: Rows, result: StepResult, row_weights: Tensor | None) -> None:
+        if self.monitor is None:
+            return
+        rejected = result.rejected
+        if row_weights is not None:  # a row without weight was left out by the caller
+            rejected = rejected & (torch.as_tensor(row_weights).cpu() != 0)
+        gram = result.aggregate.gram or rows.gram()
+        self.monitor.observe(gram.for_all(rows.n), rejected)
+
     def _check_holds(self, layout: Layout) -> None:
         held = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         for name, parameter in zip(layout.names, layout.parameters, strict=True):
@@ -215,13 +239,20 @@ class RobustOptimizer(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, with what Holdfast adds under "holdfast"."""
-        own = {"step": self.robust_step.state_dict(), "pending": self._pending.state()}
+        own = {
+            "step": self.robust_step.state_dict(),
+            "pending": self._pending.state(),
+            "monitor": None if self.monitor is None else self.monitor.state_dict(),
+        }
         return {**self.optimizer.state_dict(), KEY: own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume bit for bit from `state_dict`; a state that does not fit changes nothing."""
+        """Resume bit for bit from `state_dict`; a state that does not fit changes nothing.
+
+        A monitor goes on from the state's monitor, if it has one.
+        """
         own = state_dict.get(KEY) if isinstance(state_dict, dict) else None
-        if not isinstance(own, dict) or set(own) != {"step", "pending"}:
+        if not isinstance(own, dict) or set(own) != {"step", "pending", "monitor"}:
             requirement = f"hold {KEY!r} (load a plain state with `.optimizer.load_state_dict`)"
             is_dict = isinstance(state_dict, dict)
             got = sorted(map(str, state_dict)) if is_dict else type(state_dict).__name__
@@ -232,11 +263,16 @@ class RobustOptimizer(Optimizer):
             raise failure("state_dict", requirement, "a pending update")
         before = self.robust_step.state_dict()
         self.robust_step.load_state_dict(own["step"])
+        watched = None if self.monitor is None else self.monitor.state_dict()
         try:
+            if self.monitor is not None and own["monitor"] is not None:
+                self.monitor.load_state_dict(own["monitor"])
             inner = {key: value for key, value in state_dict.items() if key != KEY}
             self.optimizer.load_state_dict(inner)
         except BaseException:
             self.robust_step.load_state_dict(before)
+            if self.monitor is not None and watched is not None:
+                self.monitor.load_state_dict(watched)
             raise
         self._pending = pending
 

@@ -1,5 +1,6 @@
 """The order of the paper's text: select a block of the rows, then aggregate it."""
 
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -84,7 +85,8 @@ class SelectFirstStep(Step):
         )
         block = self.selector.select(tiling, norms, step=self.n_steps, generator=self.generator)
         on_block = augmented if block.is_whole else _columns(augmented, lengths, block)
-        aggregate = self._apply_rule(on_block, _arguments_on(block, arguments, rows))
+        found = self._apply_rule(on_block, _arguments_on(block, arguments, rows))
+        aggregate = replace(found, gram=None)  # it is not that of `rows`
         direction = _spread(aggregate.vector, block, rows)
         counts = torch.ones_like(lengths) if weights is None else weights * rows.n
         counts = counts.where(torch.isfinite(lengths), 0.0)
