@@ -92,7 +92,9 @@ def guarded_model(
     elif kind == "fsdp":
         model = shard(model)
     elif kind == "nodes":
-        mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("out", "in"))
+        mesh = init_device_mesh(
+            "cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("out", "in")
+        )
         model = shard(model, mesh=mesh["in"])
         options["nodes"] = mesh["out"]
     found = guard(model, rule, **options)

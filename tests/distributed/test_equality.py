@@ -1,6 +1,6 @@
 """Every way to reduce gives what one process gives that holds all rows, on every rank alike."""
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from tests.distributed.workers import Workers
 
 D = sum(SIZES)
 CUTS = [0, *accumulate(SIZES)]
-UNITS = [list(range(start, stop)) for start, stop in zip(CUTS, CUTS[1:], strict=False)]
+UNITS = [list(range(start, stop)) for start, stop in pairwise(CUTS)]
 
 RULES = [
     "mean",
@@ -91,10 +91,10 @@ def assert_equal_bits(seen: list[list[Seen]]) -> None:
             assert one.weights is None or first.weights is None or one.weights.equal(first.weights)
 
 
-def assert_close(one: Seen, wanted: Aggregate) -> None:
+def assert_close(one: Seen, wanted: Aggregate, name: str) -> None:
     scale = float(wanted.vector.abs().max())
     torch.testing.assert_close(one.gradient, wanted.vector, rtol=1e-5, atol=1e-6 * scale)
-    assert one.rejected == torch.nonzero(wanted.rejected)[:, 0].tolist()
+    assert one.rejected == torch.nonzero(wanted.rejected)[:, 0].tolist(), name
     assert (one.weights is None) == (wanted.weights is None)
     if one.weights is not None:
         torch.testing.assert_close(one.weights, wanted.weights, rtol=1e-4, atol=1e-4)
@@ -122,8 +122,7 @@ def test_equal_to_one_process(workers: Workers, kind: str, rule: str, mode: str)
         elif mode == "sharded":
             sizes = [padded(size, 4) for size in sizes]
         wanted = expected(rule, rows, blocks, sizes, kind in ("ddp", "plain"))
-        print(name)  # which of the steps has failed
-        assert_close(one, wanted)
+        assert_close(one, wanted, name)
         if name == "clean" and rule in ("mean", "radius-filter"):
             assert not one.rejected
 
@@ -140,5 +139,5 @@ def test_nodes_are_rows(workers: Workers, rule: str, mode: str) -> None:
         sizes = padded_units(2)
         if mode == "sharded":
             sizes = [2 * padded(size // 2, 2) for size in sizes]
-        print(name)
-        assert_close(seen[0][step], expected(rule, nodes, UNITS, sizes, False))
+        wanted = expected(rule, nodes, UNITS, sizes, False)
+        assert_close(seen[0][step], wanted, name)

@@ -1,14 +1,15 @@
 """Who takes part: introductions at the start, signs of life at every step."""
 
+import hashlib
 import json
 import os
 import platform
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from itertools import count
 from typing import final
 
 import torch
@@ -17,8 +18,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from holdfast.errors import RankFailedError, RanksDifferError
 
-_calls = count()
-"""Numbers the introductions of this process; all ranks make them in the same order."""
+GRACE = 5.0
+"""Seconds in which a rank that is only slower than others may still come, before it is named."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,24 @@ class RollCall:
         description: Mapping[str, object],
         timeout: timedelta,
     ) -> None:
-        # Keys of an earlier attempt under torchrun stay in the store.
-        prefix = f"holdfast/{restart_count()}/{next(_calls)}"
-        self._store = PrefixStore(prefix, group.get_group_store())
+        # Keys of an earlier attempt under torchrun stay in the store. The introductions of one rank
+        # are numbered there, and all ranks make theirs in the same order.
+        store = PrefixStore(f"holdfast/{restart_count()}", group.get_group_store())
         self._rank = group.rank()
+        self._store = PrefixStore(str(store.add(f"calls/{self._rank}", 1)), store)
         me = Member(self._rank, platform.node(), os.getpid(), str(device))
-        texts = {name: str(value) for name, value in description.items()}
-        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), texts]))
+        texts = json.dumps({name: str(value) for name, value in description.items()})
+        digest = hashlib.sha256(texts.encode()).hexdigest()
+        # Every rank reads what all ranks have written, so that the long texts are only for errors.
+        self._store.set(f"description/{self._rank}", texts)
+        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), digest]))
         found = [self._introduced(rank, timeout) for rank in range(group.size())]
         self.members = [member for member, _ in found]
-        _check_equal(self.members, [texts for _, texts in found])
+        if len({digest for _, digest in found}) > 1:
+            keys = [f"description/{rank}" for rank in range(group.size())]
+            _check_equal(self.members, [json.loads(self._store.get(key)) for key in keys])
 
-    def _introduced(self, rank: int, timeout: timedelta) -> tuple[Member, dict[str, str]]:
+    def _introduced(self, rank: int, timeout: timedelta) -> tuple[Member, str]:
         key = f"member/{rank}"
         try:
             self._store.wait([key], timeout)
@@ -87,8 +94,8 @@ class RollCall:
             raise RankFailedError(
                 f"rank {rank} did not call `guard` within {seconds:.0f} seconds."
             ) from error
-        member, texts = json.loads(self._store.get(key))
-        return Member(**member), texts
+        member, digest = json.loads(self._store.get(key))
+        return Member(**member), digest
 
     def beat(self, step: int) -> None:
         """Tell that this rank has reached the collectives of this step."""
@@ -106,13 +113,19 @@ class RollCall:
 
     def _absence(self, step: int, error: RuntimeError) -> str:
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+        deadline = time.monotonic() + GRACE
         try:
-            absent = [str(m) for m in self.members if self._last_step(m.rank) < step]
+            # A rank that dies is noticed at once, while others are still on their way here.
+            while (absent := self._absent(step)) and time.monotonic() < deadline:
+                time.sleep(0.1)
         except RuntimeError:
             return f"step {step} failed, and the store that knows the ranks is lost: {cause}"
         if not absent:
             return f"step {step} failed, although every rank had reached it: {cause}"
         return f"{', '.join(absent)} did not reach step {step}: {cause}"
+
+    def _absent(self, step: int) -> list[str]:
+        return [str(member) for member in self.members if self._last_step(member.rank) < step]
 
     def _last_step(self, rank: int) -> int:
         key = f"step/{rank}"
