@@ -10,7 +10,6 @@ the record are skipped, so the sweep can be stopped and started again. From the 
 """
 
 import argparse
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterable
@@ -20,12 +19,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from examples.ddp_guard import FAULTS, SIGNALS, WHOLE, Fault
+from examples.ddp_guard import FAULTS, SIGNALS, Fault, digest_of
 from examples.run_records import Lines, Run, chosen, show, sweep
 from examples.small_models import MODELS, OPTIMIZERS, Data, accuracy, loss_fn
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -81,7 +79,7 @@ def train(rank: int, n_ranks: int, run: Run, folder: str) -> None:
         if (step + 1) % 10 == 0:
             curve.append(round(measured_accuracy(model, data, SAMPLE), 2))
     digests: list[str] = [""] * n_ranks
-    dist.all_gather_object(digests, digest(model))
+    dist.all_gather_object(digests, digest_of(model))
     found: dict[str, Any] = {"accuracy": round(measured_accuracy(model, data), 2), "curve": curve}
     found["equal"] = len(set(digests)) == 1
     if watch is not None:
@@ -123,14 +121,6 @@ def measured_accuracy(model: nn.Module, data: Data, n: int | None = None) -> flo
     """Test accuracy in percent, on the first n samples; all ranks take part."""
     some = Data(data.inputs, data.targets, data.test_inputs[:n], data.test_targets[:n])
     return accuracy(model, some)
-
-
-def digest(model: nn.Module) -> str:
-    """A digest of the parameters of this rank, whole."""
-    found = hashlib.sha256()
-    for value in get_model_state_dict(model, options=WHOLE).values():
-        found.update(value.contiguous().numpy().tobytes())
-    return found.hexdigest()
 
 
 def summary(done: list[Run]) -> Lines:
