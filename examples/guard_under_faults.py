@@ -10,7 +10,7 @@ the record are skipped, so the sweep can be stopped and started again. From the 
 """
 
 import argparse
-import os
+import multiprocessing
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from examples.ddp_guard import FAULTS, SIGNALS, Fault, digest_of
 from examples.run_records import Lines, Run, chosen, show, sweep
 from examples.small_models import MODELS, OPTIMIZERS, Data, accuracy, loss_fn
 from matplotlib.figure import Figure
 from torch import Tensor, nn
+from torch._C._distributed_c10d import FileStore
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -47,7 +47,15 @@ def measured(run: Run) -> Run:
     model, optimizer, n_ranks, n_steps = CASES[run["case"]]
     settings = run | {"model": model, "optimizer": optimizer, "steps": run["steps"] or n_steps}
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(train, (n_ranks, settings, folder), n_ranks, start_method="fork")
+        context = multiprocessing.get_context("fork")  # torch is imported only once
+        ranks = [
+            context.Process(target=train, args=(rank, n_ranks, settings, folder))
+            for rank in range(n_ranks)
+        ]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
         found: Run = torch.load(Path(folder) / "found.pt")
     return found
 
@@ -55,7 +63,7 @@ def measured(run: Run) -> Run:
 def train(rank: int, n_ranks: int, run: Run, folder: str) -> None:
     """One rank of a training; rank 0 saves what it measured."""
     torch.set_num_threads(1)
-    store = dist.FileStore(os.path.join(folder, "store"), n_ranks)  # noqa: PTH118
+    store = FileStore(str(Path(folder) / "store"), n_ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=n_ranks)
     build, load = MODELS[run["model"]]
     data = load()
@@ -98,7 +106,8 @@ def parallel(model: nn.Module, *, is_sharded: bool) -> nn.Module:
     for module in model.modules():
         if type(module).__name__ == "GPT2Block":
             fully_shard(module)
-    return fully_shard(model)
+    fully_shard(model)
+    return model
 
 
 def batches(data: Data, rank: int, n_ranks: int, run: Run) -> Iterable[Tensor]:
