@@ -35,7 +35,7 @@ class RadiusFilter(GramAggregator):
     one with the least sum of distances, among equals). Rows farther from it than :math:`c\, r` are
     left out, where c is `reach`; the result is the mean of the others. Honest gradients of one
     batch are rarely more than twice as far out as their majority, so with nothing wrong few rows
-    are left out (none to 0.06 % with 16 samples per row, up to 0.3 % with 8:
+    are left out (on images at most 0.03 % with 8 samples per row, none with 16:
     docs/results/accidents.md). A result without a rejection is bit for bit that of :class:`Mean`. A
     row that is scaled, noisy, corrupt or not finite is left out whole. A lie within the reach
     counts as an honest row does: against colluding attackers use a rule with memory.
