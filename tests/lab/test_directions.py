@@ -16,6 +16,7 @@ from holdfast.lab.data import DataSet, load
 from holdfast.lab.partitions import Shuffled
 from holdfast.lab.training import Batches, run
 from holdfast.lab.training._directions import N_SAMPLES, loss_gradients
+from holdfast.lab.training._experiment import Experiment
 from holdfast.threats import Adversaries, Attack, AttackContext
 from tests.lab.cases import TINY, tiny
 
@@ -121,7 +122,7 @@ def test_an_attack_gets_what_it_needs_at_every_step_and_nothing_else(
     monkeypatch.setattr(loop, "loss_gradients", spied)
     config = tiny("mean", "scaled-flip")
     object.__setattr__(config, "threat", with_attack(Directed(directions=names)))
-    experiment = loop.Experiment(config, data, torch.device("cpu"))
+    experiment = Experiment(config, data, torch.device("cpu"))
     for _ in loop.training(experiment, 0):
         pass
     wanted = [experiment.batches.direction_indices(step, N_SAMPLES).tolist() for step in range(5)]
@@ -155,5 +156,5 @@ def test_unknown_directions_are_refused_before_the_run_starts(data: DataSet) -> 
         match=r"^`attack` must need no directions but 'true-gradient' and 'wrong-labels', "
         r"got Directed\(.*\), which needs 'class', 'drift'\.$",
     ):
-        loop.Experiment(config, data, torch.device("cpu"))
+        Experiment(config, data, torch.device("cpu"))
     module.check_directions(None)

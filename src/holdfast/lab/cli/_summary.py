@@ -44,6 +44,8 @@ def outcome(record: Record, resume: str) -> Lines:
     lines += [("loss", _loss(record.entries[-1]["loss"]))] if record.entries else []
     if record.bad_weight is not None:
         lines += [("weight of bad rows", percent(record.bad_weight))]
+    suspects = record.entries[-1].get("suspects") if record.entries else None
+    lines += [("suspect rows", ", ".join(map(str, suspects)))] if suspects else []
     lines += [("time per step", _times(record))] if record.entries else []
     lines += [("record", str(record.folder))]
     return lines + ([("to resume", resume)] if record.end is None else [])

@@ -137,6 +137,16 @@ class Config:
         """Whether the rule needs a gradient or a loss on trusted samples."""
         return bool(self.rule.needs & {"reference", "score"})
 
+    @property
+    def rows_have_owners(self) -> bool:
+        """Whether a row that is bad now is bad because of who it belongs to.
+
+        With clients or with fixed adversaries, row i has the same owner at every step.
+        """
+        if self.threat.hits_rows:
+            return not self.threat.adversaries.redrawn
+        return self.partition.is_fixed
+
     def step(self) -> Step:
         """A new step with these parts."""
         return step_of(

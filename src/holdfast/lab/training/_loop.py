@@ -1,4 +1,4 @@
-"""The training loop and its state."""
+"""The training loop."""
 
 import math
 import time
@@ -12,79 +12,14 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from holdfast.errors import DivergedError
-from holdfast.lab.config import Config
-from holdfast.lab.data import DataSet
-from holdfast.lab.models import models
-from holdfast.lab.training._batches import Batches
-from holdfast.lab.training._directions import N_SAMPLES, check_directions, loss_gradients
+from holdfast.geometry import Rows
+from holdfast.lab.training._directions import N_SAMPLES, loss_gradients
 from holdfast.lab.training._evaluation import as_input, evaluate
+from holdfast.lab.training._experiment import Experiment
 from holdfast.layout import Layout
-from holdfast.optim import RobustOptimizer
+from holdfast.monitor import Monitor
 from holdfast.seeds import stream
-from holdfast.sources import MicroBatches, WorkerMomentum
-
-
-@final
-class Experiment:
-    """Model, source, optimizer and batches of a configuration, and the state of its training.
-
-    Args:
-        config: the configuration.
-        data: its data set.
-        device: where to compute.
-    """
-
-    def __init__(self, config: Config, data: DataSet, device: torch.device) -> None:
-        check_directions(config.threat.attack)
-        self.config = config
-        self.device = device
-        self.data = data.to(device)
-        model = models[config.model](shape=data.shape, generator=stream(config.seed, "model"))
-        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.source = MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=config.n_rows)
-        inner = config.optimizer.build(self.model.parameters())
-        self.optimizer = RobustOptimizer(inner, config.step())
-        beta = config.worker_momentum
-        self.worker_momentum = WorkerMomentum(beta=beta) if beta else None
-        self.batches = Batches(
-            data.train.labels,
-            config.partition,
-            n_rows=config.n_rows,
-            row_size=config.row_size,
-            n_trusted=config.n_trusted,
-            seed=config.seed,
-        )
-        self.attack_state: Tensor | None = None
-        self.direction: Tensor | None = None
-
-    @property
-    def lr(self) -> float:
-        """The current learning rate."""
-        return float(self.optimizer.param_groups[0]["lr"])
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state that changes from step to step.
-
-        Generators are not part of it: random numbers depend only on seed and step. The exception is
-        the robust step, which keeps its generator in its own state.
-        """
-        momentum = self.worker_momentum
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "worker_momentum": None if momentum is None else momentum.state_dict(),
-            "attack_state": self.attack_state,
-            "direction": self.direction,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state exactly."""
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.worker_momentum is not None:
-            self.worker_momentum.load_state_dict(state["worker_momentum"])
-        for name in ("attack_state", "direction"):
-            setattr(self, name, None if state[name] is None else state[name].to(self.device))
+from holdfast.sources import MicroBatches
 
 
 @final
@@ -155,6 +90,9 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
         check_parameters(experiment.model)
         clock.lap("optimizer")
         entry = log_entry(experiment, step + 1, loss, bad_rows)
+        if experiment.monitor is not None:
+            entry |= suspicion(experiment, experiment.monitor, rows)
+            clock.lap("monitor")
         if (step + 1) % config.evaluate_every == 0 or step + 1 == config.n_steps:
             entry |= evaluate(experiment.model, data, threat.corruption)
             clock.lap("evaluation")
@@ -285,6 +223,17 @@ def log_entry(experiment: Experiment, step: int, loss: float, bad_rows: Tensor) 
         if hits_rows:
             entry["bad"] = bad_rows.nonzero().flatten().tolist()
     return entry
+
+
+def suspicion(experiment: Experiment, monitor: Monitor, rows: Rows) -> dict[str, Any]:
+    """Show the step to the monitor; the rows that are suspect now, if any are or were before."""
+    result = experiment.optimizer.result
+    assert result is not None
+    before = monitor.suspects()
+    gram = result.aggregate.gram or rows.gram()
+    monitor.observe(gram.for_all(rows.n), result.rejected)
+    suspects = sorted(suspect.row for suspect in monitor.suspects())
+    return {"suspects": suspects} if suspects or before else {}
 
 
 def finite(value: float | None) -> float | None:

@@ -28,7 +28,8 @@ from holdfast.lab.records import (
     save_checkpoint,
     versions,
 )
-from holdfast.lab.training._loop import Experiment, training
+from holdfast.lab.training._experiment import Experiment
+from holdfast.lab.training._loop import training
 from holdfast.lab.training._tensorboard import TensorBoard
 
 CHECKPOINT_FILE = "checkpoint.pt"

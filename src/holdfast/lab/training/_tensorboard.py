@@ -41,6 +41,8 @@ class TensorBoard:
         if self._writer is None:
             self._writer = self._make(self._folder, purge_step=step)
         scalars = {name: entry.get(name) for name in SCALARS}
+        if "suspects" in entry:
+            scalars["n_suspects"] = len(entry["suspects"])
         scalars |= {f"seconds/{part}": seconds for part, seconds in entry["seconds"].items()}
         for name, value in scalars.items():
             if value is not None:

@@ -1,0 +1,83 @@
+"""What a run is made of, and its state."""
+
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.lab.config import Config
+from holdfast.lab.data import DataSet
+from holdfast.lab.models import models
+from holdfast.lab.training._batches import Batches
+from holdfast.lab.training._directions import check_directions
+from holdfast.monitor import Monitor
+from holdfast.optim import RobustOptimizer
+from holdfast.seeds import stream
+from holdfast.sources import MicroBatches, WorkerMomentum
+
+
+@final
+class Experiment:
+    """Model, source, optimizer and batches of a configuration, and the state of its training.
+
+    Args:
+        config: the configuration.
+        data: its data set.
+        device: where to compute.
+    """
+
+    def __init__(self, config: Config, data: DataSet, device: torch.device) -> None:
+        check_directions(config.threat.attack)
+        self.config = config
+        self.device = device
+        self.data = data.to(device)
+        model = models[config.model](shape=data.shape, generator=stream(config.seed, "model"))
+        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.source = MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=config.n_rows)
+        inner = config.optimizer.build(self.model.parameters())
+        self.optimizer = RobustOptimizer(inner, config.step())
+        self.monitor = Monitor(config.n_rows) if config.rows_have_owners else None
+        beta = config.worker_momentum
+        self.worker_momentum = WorkerMomentum(beta=beta) if beta else None
+        self.batches = Batches(
+            data.train.labels,
+            config.partition,
+            n_rows=config.n_rows,
+            row_size=config.row_size,
+            n_trusted=config.n_trusted,
+            seed=config.seed,
+        )
+        self.attack_state: Tensor | None = None
+        self.direction: Tensor | None = None
+
+    @property
+    def lr(self) -> float:
+        """The current learning rate."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state that changes from step to step.
+
+        Generators are not part of it: random numbers depend only on seed and step. The exception is
+        the robust step, which keeps its generator in its own state.
+        """
+        momentum = self.worker_momentum
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "worker_momentum": None if momentum is None else momentum.state_dict(),
+            "monitor": None if self.monitor is None else self.monitor.state_dict(),
+            "attack_state": self.attack_state,
+            "direction": self.direction,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state exactly."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.worker_momentum is not None:
+            self.worker_momentum.load_state_dict(state["worker_momentum"])
+        if self.monitor is not None:
+            self.monitor.load_state_dict(state["monitor"])
+        for name in ("attack_state", "direction"):
+            setattr(self, name, None if state[name] is None else state[name].to(self.device))
