@@ -3,6 +3,8 @@
 from holdfast.distributed._attach import guard
 from holdfast.distributed._guard import Guard
 from holdfast.distributed._launch import init_process_group
+from holdfast.distributed._rank_rows import RankRows
+from holdfast.distributed._ranks import Ranks
 from holdfast.distributed._roll_call import Member
 
-__all__ = ["Guard", "Member", "guard", "init_process_group"]
+__all__ = ["Guard", "Member", "RankRows", "Ranks", "guard", "init_process_group"]

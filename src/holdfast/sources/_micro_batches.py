@@ -116,6 +116,17 @@ class MicroBatches(DenseSource):
         self._finish(losses, n_samples, self.n_rows, counts)
         return self._rows_of(rows)
 
+    def slice_of(self, row: int, inputs: Any, targets: Any = None) -> tuple[tuple[Any, Any], int]:
+        """The inputs and targets of the slice of one row, and its number of samples."""
+        size = slice_size((inputs, targets), self.n_rows)
+        own = picked((inputs, targets), slice(row * size, (row + 1) * size))
+        return own, size
+
+    def is_vectorized(self, inputs: Any, targets: Any = None) -> bool:
+        """Whether the slices of such a batch are computed at once, as far as is known."""
+        batch = detached((inputs, targets))
+        return self._is_vectorized(batch, tuple(tensor.shape for tensor in tensors_of(batch)))
+
     def _is_vectorized(self, batch: Any, key: Any) -> bool:
         if self.vectorized is not None:
             if self.vectorized and key not in self._seen:

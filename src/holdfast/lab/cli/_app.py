@@ -15,6 +15,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.lab.cli._errors import reports_errors
+from holdfast.lab.cli._launch import check_not_launched, is_launched
 from holdfast.lab.cli._list import list_names
 from holdfast.lab.cli._options import with_options
 
@@ -64,7 +65,8 @@ def _root(
 def train(**given: Any) -> None:
     """Train a model, with bad rows if you like, and keep a record.
 
-    The same command resumes a run that was stopped, and shows one that has ended.
+    The same command resumes a run that was stopped, and shows one that has ended. Under torchrun
+    every rank computes one row.
     """
     _start_fork_server()
     from holdfast.lab.cli._train import train
@@ -102,6 +104,7 @@ def attack(**given: Any) -> None:
 
     Runs that have ended are not repeated, and runs that were stopped are resumed.
     """
+    check_not_launched("attack")
     _start_fork_server()
     from holdfast.lab.cli._attack import attack
 
@@ -120,6 +123,7 @@ def reproduce(**given: Any) -> None:
     Runs that have ended are not repeated, and runs that were stopped are resumed: stop with Ctrl-C
     at any time and give the same command again. Then `holdfast report` shows the results.
     """
+    check_not_launched("reproduce")
     _start_fork_server()
     from holdfast.lab.cli._reproduce import reproduce
 
@@ -178,7 +182,7 @@ def _start_fork_server() -> None:
 
     Signals stay blocked in the server and in its runs: only this process reacts to Ctrl-C.
     """
-    if sys.platform == "win32":  # has no fork server
+    if sys.platform == "win32" or is_launched():  # has no fork server; needs none
         return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["holdfast.lab.training", "torch._dynamo"])

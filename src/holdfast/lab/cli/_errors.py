@@ -11,8 +11,9 @@ from typing import ParamSpec, TypeVar
 import typer
 from rich.text import Text
 
-from holdfast.errors import FetchError, MissingDataError
+from holdfast.errors import FetchError, MissingDataError, RankFailedError, RanksDifferError
 from holdfast.lab.cli._console import error_console
+from holdfast.lab.cli._launch import is_follower
 from holdfast.lab.cli._options import SPELLING
 
 P = ParamSpec("P")
@@ -49,6 +50,9 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
             raise _exit(_sentence(error), ExitCode.FAILED) from None
         except ValueError as error:
             raise _exit(_with_flags(str(error)), ExitCode.WRONG_USE) from None
+        except (RankFailedError, RanksDifferError) as error:
+            # Every rank says who is missing: rank 0 may be.
+            raise _exit(str(error), ExitCode.FAILED, on_all_ranks=True) from None
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
@@ -79,6 +83,8 @@ def _with_flags(message: str) -> str:
     return re.sub(r"^`([^`]+)`", lambda found: f"`{SPELLING.get(found[1], found[1])}`", message)
 
 
-def _exit(message: str, code: ExitCode) -> typer.Exit:
-    error_console().print(Text.assemble(("Error:", "bold red"), " ", message), soft_wrap=True)
+def _exit(message: str, code: ExitCode, *, on_all_ranks: bool = False) -> typer.Exit:
+    # Ranks that have the same error, or that of one of them, leave it to the first to say so.
+    if on_all_ranks or not is_follower():
+        error_console().print(Text.assemble(("Error:", "bold red"), " ", message), soft_wrap=True)
     return typer.Exit(code)

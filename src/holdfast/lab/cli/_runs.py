@@ -65,13 +65,18 @@ def sweep_runs(
 ) -> SweepResult:
     """Train runs with the options of a command; `more` are further arguments of `sweep`."""
     listings()  # while torch is loaded anyway, see that the cache of names is up to date
-    # Arguments may be bytes that are not text, such as the name of a folder.
-    typed = (os.fsencode(one).decode(errors="backslashreplace") for one in sys.argv[1:])
     names = ("data_dir", "checkpoint_seconds", "tensorboard")
     options = {name: given[name] for name in names if name in given}
     options |= {"device": parse_device(given["device"]), "n_threads": given.get("threads")}
-    options |= {"n_workers": 1, "command": ["holdfast", *typed]}
+    options |= {"n_workers": 1, "command": command_line()}
     return sweep(runs, screen, stop=lambda: bool(received), **options | more)
+
+
+def command_line() -> list[str]:
+    """Return the command as it was typed."""
+    # Arguments may be bytes that are not text, such as the name of a folder.
+    typed = (os.fsencode(one).decode(errors="backslashreplace") for one in sys.argv[1:])
+    return ["holdfast", *typed]
 
 
 def parse_device(text: str) -> torch.device:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,11 +13,15 @@ from holdfast.lab.cli._board import print_lines
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console, is_live
 from holdfast.lab.cli._errors import ExitCode
+from holdfast.lab.cli._launch import is_launched
 from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
 from holdfast.lab.cli._summary import last_line, outcome, resume_command
 from holdfast.lab.config import Config, config_from_json, run_name
 from holdfast.lab.records import Record, read_record
 from holdfast.lab.sweep import PlannedRun
+
+if TYPE_CHECKING:
+    from holdfast.distributed import Ranks
 
 DEFAULT_STEPS = 300
 
@@ -28,11 +32,22 @@ def train(given: Mapping[str, Any]) -> None:
     if folder is not None and not folder.strip():
         raise failure("--folder", "have a name", repr(folder))
     config = config_of(given, default_steps=DEFAULT_STEPS)
-    _train(config, Path("runs", run_name(config)) if folder is None else Path(folder), given)
+    path = Path("runs", run_name(config)) if folder is None else Path(folder)
+    if not is_launched():
+        _train(config, path, given)
+        return
+    from holdfast.lab.cli._ranks import join_ranks
+
+    _check_output(given)
+    with closing(join_ranks(given, config)) as ranks:
+        _train_on_ranks(config, path, given, ranks)
 
 
 def resume(given: Mapping[str, Any]) -> None:
     """Resume the run in a folder, by default with the device and threads of its start."""
+    if is_launched():
+        _resume_on_ranks(given)
+        return
     record = read_record(given["run"])
     machine = record.run.get("machine", {})
     device = given["device"] or machine.get("device", "cpu")
@@ -43,7 +58,7 @@ def resume(given: Mapping[str, Any]) -> None:
 
 def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
     """Train one run, print its outcome and end with its exit code."""
-    check_nonnegative("--checkpoint-seconds", given["checkpoint_seconds"])
+    _check_output(given)
     runs = [PlannedRun(config, folder)]
     resume_text = resume_command(folder, data_dir=given["data_dir"])
     received: list[ExitCode] = []
@@ -56,10 +71,59 @@ def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
                 raise result.errors[0]
     record = read_record(folder)
     _print_outcome(record, resume_text, quiet=given["quiet"], as_json=given["json"])
+    _exit_by(_code_of(record, received))
+
+
+def _resume_on_ranks(given: Mapping[str, Any]) -> None:
+    """Resume with the threads of the start; only rank 0 reads the folder."""
+    from holdfast.lab.cli._ranks import check_one_row_per_rank, join_ranks
+
+    _check_output(given)
+    with closing(join_ranks(given)) as ranks:
+        start = ranks.together(lambda: _start_of(given["run"]) if ranks.is_first else ({}, None))
+        content, threads = ranks.from_first(start)
+        config = config_from_json(content)
+        check_one_row_per_rank(config)
+        changed = {**given, "threads": given["threads"] or threads}
+        _train_on_ranks(config, given["run"], changed, ranks)
+
+
+def _start_of(folder: Path) -> tuple[dict[str, Any], int | None]:
+    """The configuration of a run, and its number of threads."""
+    record = read_record(folder)
+    return record.config, record.run.get("machine", {}).get("threads")
+
+
+def _train_on_ranks(config: Config, folder: Path, given: Mapping[str, Any], ranks: "Ranks") -> None:
+    """Train one run on this rank and the others; all end with the same exit code."""
+    from holdfast.lab.cli._ranks import resume_on_ranks, train_on_ranks
+
+    record, received = train_on_ranks(config, folder, given, ranks)
+    code = ExitCode.FAILED
+    if record is not None:
+        resume_text = resume_on_ranks(resume_command(folder, data_dir=given["data_dir"]))
+        _print_outcome(record, resume_text, quiet=given["quiet"], as_json=given["json"])
+        code = _code_of(record, received)
+    _exit_by(ranks.from_first(code))
+
+
+def _check_output(given: Mapping[str, Any]) -> None:
+    """Refuse options that rank 0 alone would notice later."""
+    check_nonnegative("--checkpoint-seconds", given["checkpoint_seconds"])
+    if given["quiet"] and given["json"]:
+        raise failure("--quiet", "be given without --json", "both")
+
+
+def _code_of(record: Record, received: list[ExitCode]) -> ExitCode:
+    """The exit code after a run, which signals may have stopped."""
     if record.end is None:
-        raise typer.Exit(received[0] if received else ExitCode.INTERRUPTED)
-    if record.end["end"] == "diverged":
-        raise typer.Exit(ExitCode.DIVERGED)
+        return received[0] if received else ExitCode.INTERRUPTED
+    return ExitCode.DIVERGED if record.end["end"] == "diverged" else ExitCode.DONE
+
+
+def _exit_by(code: ExitCode) -> None:
+    if code is not ExitCode.DONE:
+        raise typer.Exit(code)
 
 
 def _print_outcome(record: Record, resume_text: str, *, quiet: bool, as_json: bool) -> None:

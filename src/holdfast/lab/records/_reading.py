@@ -10,6 +10,9 @@ from holdfast.errors import NewerRecordError
 from holdfast.lab.records._documents import parse_json
 from holdfast.lab.records._writing import FORMAT, METRICS_FILE, RUN_FILE, VERSION, config_hash
 
+TIMES = ("seconds", "rank_seconds")
+"""What an entry says of time."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,7 @@ class Record:
     def without_times(self) -> list[dict[str, Any]]:
         """The entries without timings, which every run of the configuration reproduces."""
         return [
-            {key: value for key, value in entry.items() if key != "seconds"}
+            {key: value for key, value in entry.items() if key not in TIMES}
             for entry in self.entries
         ]
 

@@ -2,7 +2,16 @@
 
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._evaluation import evaluate
-from holdfast.lab.training._run import Watcher, resume, run, trained_model
+from holdfast.lab.training._run import Watcher, follow, resume, run, trained_model
 from holdfast.lab.training._tensorboard import TensorBoard
 
-__all__ = ["Batches", "TensorBoard", "Watcher", "evaluate", "resume", "run", "trained_model"]
+__all__ = [
+    "Batches",
+    "TensorBoard",
+    "Watcher",
+    "evaluate",
+    "follow",
+    "resume",
+    "run",
+    "trained_model",
+]

@@ -1,10 +1,11 @@
 """What a run is made of, and its state."""
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
 
+from holdfast.checks import failure
 from holdfast.lab.config import Config
 from holdfast.lab.data import DataSet
 from holdfast.lab.models import models
@@ -15,6 +16,9 @@ from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream
 from holdfast.sources import MicroBatches, WorkerMomentum
 
+if TYPE_CHECKING:
+    from holdfast.distributed import RankRows, Ranks
+
 
 @final
 class Experiment:
@@ -24,19 +28,30 @@ class Experiment:
         config: the configuration.
         data: its data set.
         device: where to compute.
+        ranks: the ranks that compute one row each, all of which hold this experiment.
     """
 
-    def __init__(self, config: Config, data: DataSet, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: Config,
+        data: DataSet,
+        device: torch.device,
+        *,
+        ranks: "Ranks | None" = None,
+    ) -> None:
         check_directions(config.threat.attack)
         self.config = config
-        self.device = device
+        self.device, self.ranks = device, ranks
         self.data = data.to(device)
         model = models[config.model](shape=data.shape, generator=stream(config.seed, "model"))
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.source = MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=config.n_rows)
+        self.source = self._source()
         inner = config.optimizer.build(self.model.parameters())
         self.optimizer = RobustOptimizer(inner, config.step())
-        self.monitor = Monitor(config.n_rows) if config.rows_have_owners else None
+        # A rank owns its row, unless somebody else is made bad at every step.
+        has_owners = ranks is not None and not config.threat.hits_rows
+        is_watched = config.rows_have_owners or has_owners
+        self.monitor = Monitor(config.n_rows) if is_watched else None
         beta = config.worker_momentum
         self.worker_momentum = WorkerMomentum(beta=beta) if beta else None
         self.batches = Batches(
@@ -49,6 +64,21 @@ class Experiment:
         )
         self.attack_state: Tensor | None = None
         self.direction: Tensor | None = None
+
+    def _source(self) -> "MicroBatches | RankRows":
+        if self.ranks is None:
+            return MicroBatches(self.model, nn.CrossEntropyLoss(), n_rows=self.config.n_rows)
+        from holdfast.distributed import RankRows  # takes seconds to load, which few runs need
+
+        if self.config.n_rows != self.ranks.n:
+            requirement = f"be {self.ranks.n}, the number of ranks, each of which has one row"
+            raise failure("n_rows", requirement, self.config.n_rows)
+        return RankRows(self.model, nn.CrossEntropyLoss(), self.ranks)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the only process, or rank 0, which keeps the record."""
+        return self.ranks is None or self.ranks.is_first
 
     @property
     def lr(self) -> float:
@@ -77,7 +107,8 @@ class Experiment:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.worker_momentum is not None:
             self.worker_momentum.load_state_dict(state["worker_momentum"])
-        if self.monitor is not None:
+        # Under another number of processes, rows may have been without a monitor.
+        if self.monitor is not None and state["monitor"] is not None:
             self.monitor.load_state_dict(state["monitor"])
         for name in ("attack_state", "direction"):
             setattr(self, name, None if state[name] is None else state[name].to(self.device))

@@ -94,9 +94,12 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
             entry |= suspicion(experiment, experiment.monitor, rows)
             clock.lap("monitor")
         if (step + 1) % config.evaluate_every == 0 or step + 1 == config.n_steps:
-            entry |= evaluate(experiment.model, data, threat.corruption)
+            if experiment.ranks is not None:
+                experiment.ranks.check_same(experiment.model.parameters())
+            if experiment.is_first:
+                entry |= evaluate(experiment.model, data, threat.corruption)
             clock.lap("evaluation")
-        yield entry | {"seconds": clock.seconds}
+        yield entry | {"seconds": clock.seconds} | rank_seconds(experiment)
 
 
 @contextmanager
@@ -223,6 +226,12 @@ def log_entry(experiment: Experiment, step: int, loss: float, bad_rows: Tensor) 
         if hits_rows:
             entry["bad"] = bad_rows.nonzero().flatten().tolist()
     return entry
+
+
+def rank_seconds(experiment: Experiment) -> dict[str, list[float]]:
+    """The time that each rank took for its row, without the time it waited for the others."""
+    seconds = getattr(experiment.source, "seconds", None)
+    return {} if seconds is None else {"rank_seconds": seconds}
 
 
 def suspicion(experiment: Experiment, monitor: Monitor, rows: Rows) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """A run, from its start or last checkpoint to its end."""
 
+import io
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -28,9 +29,13 @@ from holdfast.lab.records import (
     save_checkpoint,
     versions,
 )
+from holdfast.lab.training._crew import Alone, Crew
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import training
 from holdfast.lab.training._tensorboard import TensorBoard
+
+if TYPE_CHECKING:
+    from holdfast.distributed import Ranks
 
 CHECKPOINT_FILE = "checkpoint.pt"
 
@@ -50,6 +55,7 @@ def run(
     watchers: Sequence[Watcher] = (),
     stop: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
+    ranks: "Ranks | None" = None,
 ) -> Record:
     """Train a configuration, with its record and checkpoints in the folder.
 
@@ -69,6 +75,8 @@ def run(
         watchers: called with every new entry.
         stop: called after each step; if it returns True, the run stops with a checkpoint.
         command: the command line, for the record.
+        ranks: the ranks that compute one row each; this is the first of them, and the others call
+            :func:`follow`.
 
     Returns:
         The record. Its `end` is "finished", "diverged" (with the reason; the last checkpoint is
@@ -82,22 +90,36 @@ def run(
     """
     folder, device = Path(folder), torch.device(device)
     check_nonnegative("checkpoint_seconds", checkpoint_seconds)
-    known = _read_own(config, folder)
-    if known is not None and known.end is not None:
-        return known
-    experiment = Experiment(config, load(config.data, data_dir=data_dir), device)
+    crew: Crew = Alone() if ranks is None else ranks
+    known = crew.together(lambda: _read_own(config, folder))
+    if crew.any(known is not None and known.end is not None):
+        return read_record(folder)
+    experiment = crew.together(lambda: _experiment(config, data_dir, device, ranks))
     with ExitStack() as stack:
-        if tensorboard:
-            watchers = [*watchers, stack.enter_context(closing(TensorBoard(folder)))]
-        folder.mkdir(parents=True, exist_ok=True)
-        journal = stack.enter_context(Journal(folder))
-        known = _read_own(config, folder)  # again: another process may have used the folder
-        if known is None:
-            provenance = {"versions": versions(), "machine": machine(device)}
-            create_record(folder, config_to_json(config), **provenance, command=list(command))
-        elif known.end is not None:
+
+        def begin() -> tuple[Journal, Record | None, int]:
+            nonlocal watchers
+            if tensorboard:
+                watchers = [*watchers, stack.enter_context(closing(TensorBoard(folder)))]
+            folder.mkdir(parents=True, exist_ok=True)
+            journal = stack.enter_context(Journal(folder))
+            known = _read_own(config, folder)  # again: another process may have used the folder
+            if known is None:
+                provenance: dict[str, Any] = {"versions": versions(), "machine": machine(device)}
+                if ranks is not None:
+                    provenance["ranks"] = [
+                        {"host": m.host, "device": m.device} for m in ranks.members
+                    ]
+                create_record(folder, config_to_json(config), **provenance, command=list(command))
+            elif known.end is not None:
+                return journal, known, config.n_steps
+            return journal, known, _restore(experiment, folder, journal)
+
+        journal, known, step = crew.together(begin)
+        if ranks is not None:
+            _share_start(experiment, ranks, step)
+        if known is not None and known.end is not None:
             return known
-        step = _restore(experiment, folder, journal)
         on_start(step)
         try:
             saved = time.monotonic()
@@ -106,7 +128,7 @@ def run(
                 journal.append(entry)
                 for watch in watchers:
                     watch(entry)
-                stops = stop() and step < config.n_steps
+                stops = crew.any(stop()) and step < config.n_steps
                 if stops or time.monotonic() - saved >= checkpoint_seconds:
                     _save(experiment, folder, journal, step)
                     saved = time.monotonic()
@@ -123,6 +145,27 @@ def run(
             raise
         journal.sync()
     return read_record(folder)
+
+
+def follow(
+    config: Config,
+    ranks: "Ranks",
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Take part in a run whose record rank 0 keeps, by :func:`run` with the same arguments."""
+    ranks.together(lambda: None)
+    if ranks.any(False):  # the run has ended
+        return
+    experiment = ranks.together(lambda: _experiment(config, data_dir, torch.device(device), ranks))
+    ranks.together(lambda: None)
+    step = _share_start(experiment, ranks, 0)
+    with suppress(DivergedError, NonFiniteRowsError, NonFiniteMemoryError):  # as on rank 0
+        for entry in training(experiment, step):
+            if ranks.any(stop()) and entry["step"] < config.n_steps:
+                return
 
 
 def resume(folder: str | os.PathLike[str], **options: Any) -> Record:
@@ -143,6 +186,26 @@ def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
     model = models[config.model](shape=tuple(state["shape"]), generator=torch.Generator())
     model.load_state_dict(state["experiment"]["model"])
     return model.eval()
+
+
+def _experiment(
+    config: Config,
+    data_dir: str | os.PathLike[str] | None,
+    device: torch.device,
+    ranks: "Ranks | None",
+) -> Experiment:
+    return Experiment(config, load(config.data, data_dir=data_dir), device, ranks=ranks)
+
+
+def _share_start(experiment: Experiment, ranks: "Ranks", step: int) -> int:
+    """Give all ranks the step and the state of rank 0, where the checkpoint is; returns the step."""
+    buffer = io.BytesIO()
+    if ranks.is_first:
+        torch.save(experiment.state_dict(), buffer)
+    step, content = ranks.from_first((step, buffer.getvalue()))
+    if not ranks.is_first:
+        experiment.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu"))
+    return step
 
 
 def _read_own(config: Config, folder: Path) -> Record | None:
