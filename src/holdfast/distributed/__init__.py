@@ -6,5 +6,14 @@ from holdfast.distributed._launch import init_process_group
 from holdfast.distributed._rank_rows import RankRows
 from holdfast.distributed._ranks import Ranks
 from holdfast.distributed._roll_call import Member
+from holdfast.distributed._torchft import RobustManager
 
-__all__ = ["Guard", "Member", "RankRows", "Ranks", "guard", "init_process_group"]
+__all__ = [
+    "Guard",
+    "Member",
+    "RankRows",
+    "Ranks",
+    "RobustManager",
+    "guard",
+    "init_process_group",
+]
