@@ -132,8 +132,9 @@ def summary(model: nn.Module, watch: Guard | None) -> dict[str, Any]:
     with torch.no_grad():
         accuracy = float((model(test.scaled()).argmax(1) == test.labels).double().mean())
     digest = hashlib.sha256()
-    for parameter in get_model_state_dict(model, options=WHOLE).values():
-        digest.update(parameter.contiguous().numpy().tobytes())
+    for value in get_model_state_dict(model, options=WHOLE).values():
+        assert isinstance(value, Tensor)
+        digest.update(value.contiguous().numpy().tobytes())
     digests: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(digests, digest.hexdigest()[:12])
     found: dict[str, Any] = {"accuracy": round(100 * accuracy, 2)}

@@ -31,7 +31,7 @@ def main(title: str) -> None:
                 parameter.register_hook(lambda gradient: -100 * gradient)
         return guards[-1]
 
-    holdfast.distributed.guard = guard  # type: ignore[assignment]
+    holdfast.distributed.guard = guard
     names: dict[str, Any] = {"__name__": "recipe"}
     parts = blocks()
     exec(parts["Recipes: Lightning, Accelerate, Hugging Face"], names)

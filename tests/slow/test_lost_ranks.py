@@ -40,7 +40,8 @@ def test_a_stopped_rank_is_named_and_the_run_ends(tmp_path: Path) -> None:
     arguments = (*STEPS, "--fault", "stopped", "--timeout", "4")
     process, path = start(EXAMPLE, *arguments, folder=tmp_path)
     pattern = r"RankFailedError: step 30: rank 1 \(\S+ process (\d+), cpu\) is stopped: Timed out"
-    deadline, named = time.monotonic() + 60, []
+    deadline = time.monotonic() + 60
+    named: list[str] = []
     while process.poll() is None and len(named) < 3 and time.monotonic() < deadline:
         named = re.findall(pattern, path.read_text())
         time.sleep(0.2)
