@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -23,7 +23,13 @@ from holdfast.distributed._modes import Gathered, Mode, Sharded
 from holdfast.distributed._plain import GradientReducer
 from holdfast.distributed._replicas import OnMismatch, Replicas, SharedBuffers
 from holdfast.distributed._roll_call import RollCall
-from holdfast.distributed._suitable import Kind, check_model, check_rule, kind_of_model
+from holdfast.distributed._suitable import (
+    Kind,
+    check_model,
+    check_nodes,
+    check_rule,
+    kind_of_model,
+)
 from holdfast.monitor import Suspect
 
 Per = Literal["model", "bucket", "unit"]
@@ -91,26 +97,35 @@ def guard(
     group = _group_of_rows(model, nodes)
     check_rule(rule, group.size())
     everyone = group if nodes is None else dist.distributed_c10d._get_default_group()
+    shard = 0
+    if nodes is not None:
+        inner = _mesh_of(model).get_group()
+        check_nodes(group, inner, everyone)
+        shard = inner.rank()
     device = next(model.parameters()).device
     options = (kind, per, mode, check_every, on_mismatch, window)
     common = {"torch": torch.__version__, "holdfast": holdfast.__version__, "rule": rule}
     roll = RollCall(everyone, device, common | {"options": options} | _shapes(model), timeout)
     if per == "bucket":
-        group = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True)
+        group = _twin_of(group, device)
     travels = _mode(mode, group, nodes is not None, model, device)
     ranks = dist.get_process_group_ranks(group)
     members = [roll.members[dist.get_group_rank(everyone, rank)] for rank in ranks]
     found = Guard(rule, travels, roll, members, window=window, on_suspect=on_suspect)
-    parameters = [p.to_local() if isinstance(p, DTensor) else p for p in model.parameters()]
-    replicas = Replicas(parameters, group, members, on_mismatch)
-    buffers = SharedBuffers(model, group)
+    ignored = _ignored_names(model)
+    copies = [] if kind == "fsdp" and nodes is None else _local_parameters(model, ignored)
+    # In the group of the thread, if there is one: others must not enter it.
+    all_ranks = group if nodes is None else everyone
+    replicas = Replicas(copies, group, all_ranks, shard, roll.members, on_mismatch, device)
+    buffers = SharedBuffers(
+        lambda: [one for name, one in model.named_buffers() if name not in ignored], group
+    )
 
     def at_end() -> None:
         if kind != "fsdp":
             buffers.combine()
-        has_replicas = kind != "fsdp" or nodes is not None
-        if has_replicas and check_every and found.n_steps % check_every == 0:
-            replicas.check()
+        if check_every and (found.n_steps + 1) % check_every == 0:
+            replicas.check(found.decisions)
 
     if isinstance(model, DistributedDataParallel):
         _attach_to_ddp(found, model, per, at_end)
@@ -142,7 +157,7 @@ def _attach_to_units(
                 module.set_all_reduce_hook(NodeReducer(steps))
             else:
                 module.set_custom_reduce_scatter(UnitReduceScatter(steps))  # type: ignore[arg-type]
-    model.register_forward_pre_hook(steps.before_forward)
+    steps.watch(model)
 
 
 def _group_of_rows(
@@ -157,6 +172,26 @@ def _group_of_rows(
     if isinstance(model, FSDPModule):
         return _mesh_of(model).get_group()
     return dist.distributed_c10d._get_default_group()
+
+
+def _twin_of(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
+    """Another group of the same ranks, with the same timeout."""
+    return dist.new_group(
+        dist.get_process_group_ranks(group),
+        timeout=group._get_backend(device).options._timeout,
+        use_local_synchronization=True,
+    )
+
+
+def _ignored_names(model: nn.Module) -> set[str]:
+    """The parameters and buffers that every rank has to itself, as DistributedDataParallel says."""
+    return {f"module.{name}" for name in getattr(model, "parameters_to_ignore", ())}
+
+
+def _local_parameters(model: nn.Module, ignored: set[str]) -> list[Tensor]:
+    """This rank's copies of parameters, or its shards of them."""
+    chosen = [one for name, one in model.named_parameters() if name not in ignored]
+    return [one.to_local() if isinstance(one, DTensor) else one for one in chosen]
 
 
 def _mesh_of(model: nn.Module) -> DeviceMesh:

@@ -39,16 +39,17 @@ class GroupHolders:
         self._group, self._device = group, device
 
     def sum(self, partial: Tensor) -> Tensor:
-        total = partial.clone()
+        total = partial.to(self._device, copy=True)
         dist.all_reduce(total, group=self._group)
-        return total
+        return total.to(partial.device)
 
     def max(self, partial: Tensor) -> Tensor:
         # What a maximum makes of NaN depends on the backend and on the order of the ranks.
         lost = partial.isnan()
         both = torch.stack([partial.where(~lost, -torch.inf), lost.to(partial.dtype)])
+        both = both.to(self._device)
         dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self._group)
-        return both[0].where(both[1] == 0, torch.nan)
+        return both[0].where(both[1] == 0, torch.nan).to(partial.device)
 
     def all(self, flag: bool) -> bool:
         found = torch.tensor(float(flag), device=self._device)

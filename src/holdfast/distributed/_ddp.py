@@ -2,7 +2,9 @@
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from typing import Any, final
 
@@ -38,28 +40,36 @@ class BucketReducer:
         step = self._guard.n_steps
         if bucket.index() == 0:
             self._arrived = []  # a backward pass that failed may have left some
-            self._guard.roll.beat(step)
+            self._guard.begin_step()
         future: Future[Tensor] = _future(vector)
         with self._guard.roll.naming(step):
             self._arrived.append((self._guard.mode.send(vector), future))
-            if bucket.is_last():
-                arrived, self._arrived = self._arrived, []
-                self._finish(arrived)
+            if not bucket.is_last():
+                return future
+            arrived, self._arrived = self._arrived, []
+            results = self._reduced(arrived)
+            self._at_end()
+        self._guard.end_step()
+        for (_, one), result in zip(arrived, results, strict=True):
+            one.set_result(result)
         return future
 
-    def _finish(self, arrived: list[Arrived]) -> None:
+    def _reduced(self, arrived: list[Arrived]) -> list[Tensor]:
         guard = self._guard
         tensors = [sent.wait() for sent, _ in arrived]
         # Buckets of different dtypes are measured, and summed, in the widest of them.
         dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
         columns = guard.reduce([tensor.to(dtype) for tensor in tensors], zero_is_absent=True)
-        guard.end_step()
-        self._at_end()
         parts = columns.split([tensor.shape[1] for tensor in tensors])
-        for (sent, future), part in zip(arrived, parts, strict=True):
+        results = []
+        for (sent, _), part in zip(arrived, parts, strict=True):
             result = guard.mode.whole(part.to(sent.rows.dtype), sent.size)
             # The reducer reads the storage from its start, also that of a view.
-            future.set_result(result.clone() if result.storage_offset() else result)
+            results.append(result.clone() if result.storage_offset() else result)
+        return results
+
+
+Bucket = tuple[Tensor, Future[Tensor], bool]
 
 
 @final
@@ -72,36 +82,67 @@ class SingleBucketReducer:
 
     def __init__(self, guard: Guard, at_end: Callable[[], None]) -> None:
         self._guard, self._at_end = guard, at_end
-        self._buckets: queue.SimpleQueue[tuple[Tensor, Future[Tensor], bool]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="holdfast guard", daemon=True).start()
+        self._futures: list[Future[Tensor]] = []  # of this step
+        self._buckets: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
+        # The thread ends with the reducer, which it must therefore not own.
+        weakref.finalize(self, self._buckets.put, None)
+        arguments = (weakref.ref(self), self._buckets)
+        threading.Thread(target=_work, args=arguments, name="holdfast guard", daemon=True).start()
 
     def take(self, bucket: GradBucket) -> Future[Tensor]:
         vector = _checked(bucket)
         if bucket.index() == 0:
-            self._guard.roll.beat(self._guard.n_steps)
-        future: Future[Tensor] = _future(vector)
-        self._buckets.put((vector, future, bucket.is_last()))
-        return future
-
-    def _run(self) -> None:
-        while True:
-            vector, future, is_last = self._buckets.get()
-            try:
-                result = self._reduced(vector, is_last)
-            except BaseException as error:  # DistributedDataParallel raises it in its own thread
-                future.set_exception(error)  # type: ignore[arg-type]
+            for future in self._futures:  # a backward pass that failed may have left some
+                with suppress(Exception):
+                    future.wait()
+            self._futures = []
+            self._guard.begin_step()
+        result: Future[Tensor] = _future(vector)
+        self._futures.append(result)
+        self._buckets.put((vector, result, bucket.is_last()))
+        if bucket.is_last():
+            # DistributedDataParallel makes nothing of an error in a future, so that it is raised
+            # before it looks: at the end of the backward pass, or at once by a rank that has joined
+            # and makes no backward pass.
+            if torch._C._current_graph_task_id() == -1:
+                self._wait()
             else:
-                future.set_result(result)
+                torch.autograd.Variable._execution_engine.queue_callback(self._wait)  # type: ignore[attr-defined]
+        return result
 
-    def _reduced(self, vector: Tensor, is_last: bool) -> Tensor:
+    def _wait(self) -> None:
+        futures, self._futures = self._futures, []
+        for future in futures:
+            future.wait()
+        self._guard.end_step()
+
+    def reduced(self, vector: Tensor, is_last: bool) -> Tensor:
+        """The aggregate of the vectors of all ranks; in the thread."""
         guard = self._guard
         with guard.roll.naming(guard.n_steps):
             sent = guard.mode.send(vector)
             columns = guard.reduce([sent.wait()], zero_is_absent=False)
+            result = guard.mode.whole(columns, sent.size)
             if is_last:
-                guard.end_step()
                 self._at_end()
-            return guard.mode.whole(columns, sent.size)
+        return result.clone() if result.storage_offset() else result
+
+
+def _work(
+    reducer: "weakref.ref[SingleBucketReducer]", buckets: "queue.SimpleQueue[Bucket | None]"
+) -> None:
+    while (bucket := buckets.get()) is not None:
+        vector, future, is_last = bucket
+        owner = reducer()
+        if owner is None:
+            return
+        try:
+            result = owner.reduced(vector, is_last)
+        except BaseException as error:  # raised again in the thread of the backward pass
+            future.set_exception(error)  # type: ignore[arg-type]
+        else:
+            future.set_result(result)
+        del owner
 
 
 def guarded(

@@ -6,7 +6,8 @@ from typing import Any, final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from holdfast.checks import failure
 from holdfast.distributed._guard import Guard
@@ -14,33 +15,61 @@ from holdfast.distributed._guard import Guard
 
 @final
 class UnitSteps:
-    """Tells the units of one step from those of the next: a forward pass lies between them.
+    """Tells the units of one step from those of the next: the end of a backward pass is between.
 
     Args:
         guard: reduces.
-        at_end: called at the end of every step, before the next forward pass.
+        at_end: called at the end of every step.
     """
 
     def __init__(self, guard: Guard, at_end: Callable[[], None]) -> None:
         self.guard, self._at_end = guard, at_end
         self._is_open = False
+        self._will_end = False
+
+    def watch(self, model: nn.Module) -> None:
+        """Learn of the forward and backward passes of the model."""
+        model.register_forward_pre_hook(self._before_forward)
+        model.register_forward_hook(self._after_forward)
 
     @contextmanager
     def unit(self) -> Iterator[Guard]:
         """The guard, for the collectives of one unit."""
         guard = self.guard
         if not self._is_open:
-            guard.roll.beat(guard.n_steps)
+            guard.begin_step()
             self._is_open = True
+            self._call_at_end()  # if the forward pass was not one of the whole model
         with guard.roll.naming(guard.n_steps):
             yield guard
 
-    def before_forward(self, *_: object) -> None:
-        """The forward pre-hook of the model."""
-        if self._is_open:
-            self._is_open = False
+    def _before_forward(self, *_: object) -> None:
+        # A backward pass that has failed did not reach its end.
+        self._is_open = self._will_end = False
+
+    def _after_forward(self, model: nn.Module, inputs: object, output: object) -> None:
+        if not torch.is_grad_enabled():
+            return
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.requires_grad:
+                leaf.register_hook(self._before_backward)
+
+    def _before_backward(self, gradient: Tensor) -> None:
+        # This is the outermost backward pass; units under reentrant checkpoints have others.
+        self._call_at_end()
+
+    def _call_at_end(self) -> None:
+        if not self._will_end:
+            self._will_end = True
+            # The callback of fully_shard, which reduces the first units, was queued before.
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)  # type: ignore[attr-defined]
+
+    def _end(self) -> None:
+        was_open, self._is_open, self._will_end = self._is_open, False, False
+        if was_open:
+            with self.guard.roll.naming(self.guard.n_steps):
+                self._at_end()
             self.guard.end_step()
-            self._at_end()
 
 
 @final

@@ -1,6 +1,7 @@
 """A rule in the place of the all-reduce, and what it knows of the ranks."""
 
 import logging
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -56,14 +57,12 @@ class Guard:
     @property
     def rejected(self) -> list[int]:
         """The rows that were left out of the last step, in any unit."""
-        self.end_step()
         masks = [unit.rejected for unit in self._last]
         return [] if not masks else torch.nonzero(torch.stack(masks).any(0))[:, 0].tolist()
 
     @property
     def weights(self) -> Tensor | None:
         """[n] weights of the rows in the last step, averaged over units; None if a unit has none."""
-        self.end_step()
         weights = [unit.weights for unit in self._last]
         if not weights or any(one is None for one in weights):
             return None
@@ -73,12 +72,10 @@ class Guard:
     @property
     def counts(self) -> Tensor:
         """[n] number of steps in which each row was left out."""
-        self.end_step()
         return self.monitor.counts.clone()
 
     def suspects(self) -> list[Suspect]:
         """The rows that are probably faulty; see :class:`~holdfast.monitor.Monitor`."""
-        self.end_step()
         return self.monitor.suspects()
 
     @property
@@ -96,6 +93,11 @@ class Guard:
             raise failure("row", f"leave the {self.rule.n_needed} rows of {self.rule}", n_left)
         self._excluded.add(row)
 
+    def begin_step(self) -> None:
+        """Forget the units of a step that was not ended, and tell that this rank has come."""
+        self._units = []
+        self.roll.beat(self.n_steps)
+
     def reduce(self, tensors: Sequence[Tensor], *, zero_is_absent: bool) -> Tensor:
         """The aggregate [c] of rows [n, c], given as one tensor or several, for one unit.
 
@@ -111,7 +113,9 @@ class Guard:
             aggregate = self._aggregate(rows, used)
             products = _products(aggregate.gram or rows.gram(), rows.n)
             present = used[products.diagonal()[used] != 0]
-            if zero_is_absent and 0 < len(present) < len(used):
+            # With fewer rows than the rule needs, zeros count as rows: the result stays bounded.
+            n_least = max(1, self.rule.n_needed)
+            if zero_is_absent and n_least <= len(present) < len(used):
                 aggregate = self._aggregate(rows, present)
         except NonFiniteRowsError as error:
             # As without a guard, the gradient is not finite: a gradient scaler skips the step.
@@ -132,7 +136,10 @@ class Guard:
         return found.for_all(used, rows.n)
 
     def end_step(self) -> None:
-        """Take the units that were reduced since the last call as one step, if there are any."""
+        """Take the units that were reduced since the step began as one step, if there are any.
+
+        All collectives of the step must be over: `on_suspect` may raise an error on one rank.
+        """
         if not self._units:
             return
         self._last, self._units = self._units, []
@@ -146,9 +153,14 @@ class Guard:
     def _log_suspect(self, suspect: Suspect) -> None:
         log.warning("%s is suspect: %s", self.members[suspect.row], suspect.reason)
 
+    @property
+    def decisions(self) -> int:
+        """What the next decisions depend on besides the rows, as one number."""
+        state = (self.n_steps, self.excluded, bytes(self._generator.get_state().tolist()))
+        return zlib.crc32(repr(state).encode())
+
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs, the same on every rank."""
-        self.end_step()
         return {
             "n_steps": self.n_steps,
             "excluded": self.excluded,
@@ -160,11 +172,11 @@ class Guard:
         """Resume. With another number of rows, who was left out and watched before is forgotten."""
         if not isinstance(state, dict) or set(state) != set(self.state_dict()):
             raise failure("state", "be a state of Guard", type(state).__name__)
+        if len(state["monitor"]["counts"]) == self.mode.n:
+            self.monitor.load_state_dict(state["monitor"])  # may refuse, before anything changes
+            self._excluded = set(state["excluded"])
         self.n_steps = state["n_steps"]
         self._generator.set_state(state["generator"])
-        if len(state["monitor"]["counts"]) == self.mode.n:
-            self._excluded = set(state["excluded"])
-            self.monitor.load_state_dict(state["monitor"])
 
 
 class _Unit:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from functools import reduce
-from typing import final
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.optim import Optimizer
 
 from holdfast.checks import failure
 from holdfast.distributed._guard import Guard
@@ -27,12 +28,17 @@ class GradientReducer:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
 
     @torch.no_grad()
-    def before_step(self, *_: object) -> None:
+    def before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """The pre-hook of the optimizer's step."""
         guard, parameters = self._guard, self._parameters
+        if any(callable(value) for value in (*args[1:], kwargs.get("closure"))):
+            # The gradients of a closure would come after the rule.
+            raise failure("optimizer", "be stepped without a closure", "one")
         if any(p.grad is not None and p.grad.layout is not torch.strided for p in parameters):
             raise failure("model", "have dense gradients (sparse=False)", "a sparse gradient")
-        guard.roll.beat(guard.n_steps)
+        guard.begin_step()
         with guard.roll.naming(guard.n_steps):
             used = self._used_anywhere()
             if not used:
@@ -42,15 +48,15 @@ class GradientReducer:
             vector = torch.cat([part.flatten().to(dtype) for part in parts])
             sent = guard.mode.send(vector)
             columns = guard.reduce([sent.wait()], zero_is_absent=True)
-            guard.end_step()
-            self._at_end()
             whole = guard.mode.whole(columns, sent.size)
+            self._at_end()
         for parameter, part in zip(used, whole.split([p.numel() for p in used]), strict=True):
             value = part.view(parameter.shape).to(parameter.dtype)
             if parameter.grad is None:
                 parameter.grad = value.clone()
             else:
                 parameter.grad.copy_(value)
+        guard.end_step()
 
     def _used_anywhere(self) -> list[nn.Parameter]:
         """The parameters that have a gradient on some rank: the same list on every rank."""

@@ -2,12 +2,12 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.distributed._collectives import all_gather
 from holdfast.distributed._roll_call import Member
@@ -19,20 +19,25 @@ OnMismatch = Literal["warn", "raise", "copy"]
 CHUNK = 2**20
 """Numbers that are converted at a time for a checksum."""
 
+MIXER = 0x9E3779B97F4A7C15
+"""An odd factor with bits everywhere, so that chunks do not cancel each other."""
+
 log = logging.getLogger("holdfast")
 
 
 @final
 class Replicas:
-    """Parameters of which every rank has a copy, compared by checksums.
+    """Parameters of which every row has a copy, compared by checksums.
 
     A rule sees gradients, not parameters: a rank whose parameters were changed by a fault goes on
     to send honest gradients of another model.
 
     Args:
-        parameters: the parameters of this rank.
-        group: the ranks.
-        members: their names.
+        parameters: the parameters of this rank, or its shards of them.
+        group: the ranks that must have the same ones.
+        everyone: all ranks that train the model, so that all of them come to the same decision.
+        shard: which of the shards this rank has; 0 if every rank has all parameters.
+        members: the names of everyone.
         on_mismatch: "warn" logs the ranks that differ from the majority, "raise" raises an error on
             every rank, "copy" gives every rank the parameters of the majority.
     """
@@ -41,35 +46,64 @@ class Replicas:
         self,
         parameters: Iterable[Tensor],
         group: dist.ProcessGroup,
+        everyone: dist.ProcessGroup,
+        shard: int,
         members: Sequence[Member],
         on_mismatch: OnMismatch,
+        device: torch.device,
     ) -> None:
-        self._parameters = list(parameters)
-        self._group, self._members, self._on_mismatch = group, members, on_mismatch
+        self._parameters, self._device = list(parameters), device
+        self._group, self._everyone, self._shard = group, everyone, shard
+        self._members, self._on_mismatch = members, on_mismatch
 
     @torch.no_grad()
-    def check(self) -> list[int]:
-        """Compare the parameters of all ranks; returns the ranks that differ from the majority."""
-        device = self._parameters[0].device
-        own = torch.tensor(checksum(self._parameters), dtype=torch.int64, device=device)
-        sums = all_gather(own, self._group).tolist()
-        usual, n_equal = Counter(sums).most_common(1)[0]
-        different = [rank for rank, found in enumerate(sums) if found != usual]
+    def check(self, decisions: int) -> list[int]:
+        """Compare the parameters of all ranks; returns the ranks that differ from the majority.
+
+        Args:
+            decisions: what the next decisions of this rank depend on, as one number.
+        """
+        # A gather over everyone, although only equal shards are compared: if some ranks raised an
+        # error and others did not, these would wait for them.
+        own = [checksum(self._parameters), self._shard, decisions]
+        found = all_gather(torch.tensor(own, device=self._device), self._everyone).tolist()
+        _check_decisions(self._members, [entry[2] for entry in found])
+        usual: dict[int, int] = {}
+        for shard in {entry[1] for entry in found}:
+            sums = [entry[0] for entry in found if entry[1] == shard]
+            usual[shard], n_equal = Counter(sums).most_common(1)[0]
+            if 2 * n_equal <= len(sums) and n_equal < len(sums):
+                raise RanksDifferError("no majority of the ranks has the same parameters.")
+        different = [i for i, (total, shard, _) in enumerate(found) if total != usual[shard]]
         if not different:
             return []
-        names = ", ".join(str(self._members[rank]) for rank in different)
+        names = ", ".join(str(self._members[i]) for i in different)
         message = f"parameters of {names} differ from those of the other ranks"
-        if 2 * n_equal <= len(sums):
-            raise RanksDifferError("no majority of the ranks has the same parameters.")
         if self._on_mismatch == "raise":
             raise RanksDifferError(f"{message}.")
         if self._on_mismatch == "copy":
-            source = dist.get_global_rank(self._group, sums.index(usual))
-            for parameter in self._parameters:
-                dist.broadcast(parameter, source, group=self._group)
+            self._copy([entry[0] == usual[self._shard] for entry in found])
             message += "; they were replaced by those of the majority"
         log.warning("%s", message)
         return different
+
+    def _copy(self, are_usual: list[bool]) -> None:
+        """Give all ranks of the group the parameters of the first one that has the usual ones."""
+        ranks = dist.get_process_group_ranks(self._group)
+        positions = [dist.get_group_rank(self._everyone, rank) for rank in ranks]
+        source = next(rank for rank, at in zip(ranks, positions, strict=True) if are_usual[at])
+        for parameter in self._parameters:
+            dist.broadcast(parameter, source, group=self._group)
+
+
+def _check_decisions(members: Sequence[Member], decisions: list[int]) -> None:
+    usual = Counter(decisions).most_common(1)[0][0]
+    names = [str(m) for m, found in zip(members, decisions, strict=True) if found != usual]
+    if names:
+        raise RanksDifferError(
+            f"guards must have the same state on all ranks, got another one on {', '.join(names)} "
+            "(`exclude` and `load_state_dict` must be called on every rank)."
+        )
 
 
 @final
@@ -78,40 +112,53 @@ class SharedBuffers:
 
     To copy those of rank 0, as DistributedDataParallel does, is a way past every rule for a rank 0
     that is bad.
+
+    Args:
+        buffers: those of this rank; read anew at every step, because modules may replace them.
+        group: the ranks.
     """
 
-    def __init__(self, model: nn.Module, group: dist.ProcessGroup) -> None:
-        self._model, self._group = model, group
+    def __init__(self, buffers: Callable[[], Iterable[Tensor]], group: dist.ProcessGroup) -> None:
+        self._buffers, self._group = buffers, group
 
     @torch.no_grad()
     def combine(self) -> None:
         """Write the medians over the ranks to the buffers."""
         by_dtype: dict[torch.dtype, list[Tensor]] = {}
-        for buffer in self._model.buffers():
-            if buffer.dtype != torch.bool and buffer.numel():
+        for buffer in self._buffers():
+            if buffer.dtype != torch.bool and not buffer.is_complex() and buffer.numel():
                 by_dtype.setdefault(buffer.dtype, []).append(buffer)
         for buffers in by_dtype.values():
             values = all_gather(torch.cat([buffer.flatten() for buffer in buffers]), self._group)
-            # Those of rank 0 where most are lost: then nothing is right, but all ranks have it.
-            combined = median_of_rows(values, values[0])
-            parts = combined.split([buffer.numel() for buffer in buffers])
+            parts = values.split([buffer.numel() for buffer in buffers], dim=1)
             for buffer, part in zip(buffers, parts, strict=True):
-                buffer.copy_(part.view_as(buffer))
+                median = _median(part).view_as(buffer)
+                # A buffer that was saved for a backward pass must not be written without need.
+                if not median.equal(buffer):
+                    buffer.copy_(median)
+
+
+def _median(values: Tensor) -> Tensor:
+    """[m] medians of `values` [n, m]; the lower ones if most rows are not finite."""
+    # Infinity may be meant, as in masks; NaN sorts behind it.
+    lower = values.sort(0).values[(len(values) - 1) // 2]
+    return median_of_rows(values, lower)
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:
     """A 64-bit sum over the bits of all numbers, each times its odd position.
 
+    Notices every change of one or two bits, and every two numbers exchanged, within 2**20 numbers.
     `torch.hash_tensor` is an exclusive or: it misses numbers that were exchanged, and bits that
     were flipped twice.
     """
     total = 0
     for tensor in tensors:
         flat = tensor.detach().flatten()
-        size = flat.element_size()
-        bits = flat.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size])
+        # In 64 bits, two flipped signs would be a multiple of 2**64.
+        bits = flat.view({1: torch.int8, 2: torch.int16}.get(flat.element_size(), torch.int32))
         for at, chunk in enumerate(bits.split(CHUNK)):
             first = 2 * at * CHUNK + 1
             odd = torch.arange(first, first + 2 * len(chunk), 2, device=chunk.device)
-            total = 31 * total + int((chunk.to(torch.int64) * odd).sum())
-    return (total + 2**63) % 2**64 - 2**63
+            total = (MIXER * total + int((chunk.to(torch.int64) * odd).sum())) % 2**64
+    return total - 2**64 if total >= 2**63 else total

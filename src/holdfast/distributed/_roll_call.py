@@ -1,5 +1,6 @@
 """Who takes part: introductions at the start, signs of life at every step."""
 
+import hashlib
 import json
 import os
 import platform
@@ -10,21 +11,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from itertools import count
 from typing import final
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from holdfast.distributed._meeting import meet
 from holdfast.distributed._processes import condition, place
 from holdfast.errors import RankFailedError, RanksDifferError
 
 PATIENCE = 5.0
 """Seconds that the other ranks have at least to notice that a step has failed."""
-
-_calls = count()
-"""Numbers the introductions of this process; all ranks make them in the same order."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +43,6 @@ class Member:
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.host}, process {self.pid}, {self.device})"
-
-
-def restart_count() -> int:
-    """How often torchrun has restarted the processes; 0 without torchrun."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @final
@@ -73,31 +66,36 @@ class RollCall:
         description: Mapping[str, object],
         timeout: timedelta,
     ) -> None:
-        # Keys of an earlier attempt under torchrun stay in the store.
-        prefix = f"holdfast/{restart_count()}/{next(_calls)}"
-        self._store = PrefixStore(prefix, group.get_group_store())
         self._rank = group.rank()
+        store = PrefixStore("holdfast", group.get_group_store())
+        name = meet(store, self._rank, group.size(), timeout, "call `guard`")
+        self._store = PrefixStore(name, store)
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
         me = Member(self._rank, platform.node(), os.getpid(), str(device))
-        texts = {name: str(value) for name, value in description.items()}
-        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), place(), texts]))
+        texts = json.dumps({name: str(value) for name, value in description.items()})
+        digest = hashlib.sha256(texts.encode()).hexdigest()
+        # Every rank reads what all ranks have written, so that the long texts are only for errors.
+        self._store.set(f"description/{self._rank}", texts)
+        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), place(), digest]))
         found = [self._introduced(rank, timeout) for rank in range(group.size())]
         self.members = [member for member, _, _ in found]
         here = place()
         self._neighbors = [i for i, (_, there, _) in enumerate(found) if here and there == here]
-        _check_equal(self.members, [texts for _, _, texts in found])
+        if len({digest for _, _, digest in found}) > 1:
+            keys = [f"description/{rank}" for rank in range(group.size())]
+            _check_equal(self.members, [json.loads(self._store.get(key)) for key in keys])
 
-    def _introduced(self, rank: int, timeout: timedelta) -> tuple[Member, str, dict[str, str]]:
+    def _introduced(self, rank: int, timeout: timedelta) -> tuple[Member, str, str]:
         key = f"member/{rank}"
         try:
             self._store.wait([key], timeout)
         except RuntimeError as error:
             seconds = timeout.total_seconds()
             raise RankFailedError(
-                f"rank {rank} did not call `guard` within {seconds:.0f} seconds."
+                f"rank {rank} did not call `guard` in {seconds:.0f} seconds."
             ) from error
-        member, there, texts = json.loads(self._store.get(key))
-        return Member(**member), there, texts
+        member, there, digest = json.loads(self._store.get(key))
+        return Member(**member), there, digest
 
     def beat(self, step: int) -> None:
         """Tell that this rank has reached the collectives of this step."""

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -12,6 +13,9 @@ from torch.optim import Optimizer
 
 from holdfast.aggregators import Aggregator, Mean
 from holdfast.checks import check_instance, failure
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+"""What rules can read."""
 
 Kind = Literal["ddp", "fsdp", "plain"]
 
@@ -56,6 +60,9 @@ def check_model(model: nn.Module, kind: Kind) -> None:
         if model.mixed_precision is not None:
             requirement = "have no `mixed_precision` in DistributedDataParallel (use autocast)"
             raise failure("model", requirement, model.mixed_precision)
+        if model._delay_all_reduce_params:
+            requirement = "have no `delay_all_reduce_named_params`, which no rule guards"
+            raise failure("model", requirement, f"{len(model._delay_all_reduce_params)} of them")
         if model._comm_hooks:
             hook = model._comm_hooks[0][0].__qualname__
             raise failure("model", "have no communication hook yet", repr(hook))
@@ -67,7 +74,13 @@ def check_model(model: nn.Module, kind: Kind) -> None:
             raise failure("model", "have dense gradients (sparse=False)", repr(name))
         if isinstance(module, FSDPModule):
             _check_unit(name, module)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise failure("model", "have a parameter that requires a gradient", "none")
+    meshes = set()
     for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.dtype not in DTYPES:
+            requirement = "have real floating-point parameters of 16 to 64 bits"
+            raise failure("model", requirement, f"{parameter.dtype} for {name!r}")
         if not isinstance(parameter, DTensor):
             continue
         if kind != "fsdp":
@@ -78,6 +91,21 @@ def check_model(model: nn.Module, kind: Kind) -> None:
             if is_hybrid:
                 requirement += " (for nodes: the inner one, with the outer one as `nodes`)"
             raise failure("model", requirement, f"{parameter.device_mesh.ndim}-D for {name!r}")
+        meshes.add(parameter.device_mesh)
+        if len(meshes) > 1:
+            raise failure("model", "be sharded on one mesh", f"another one for {name!r}")
+
+
+def check_nodes(
+    group: dist.ProcessGroup, inner: dist.ProcessGroup, everyone: dist.ProcessGroup
+) -> None:
+    """Refuse nodes that do not share out all ranks, each of them into one shard of one node."""
+    members, shards = (set(dist.get_process_group_ranks(one)) for one in (group, inner))
+    n = everyone.size()
+    if len(members) * len(shards) != n or members & shards != {dist.get_rank()}:
+        requirement = f"cross the mesh of the model, so that both have {n} ranks in all"
+        got = f"nodes of ranks {sorted(members)} for shards on ranks {sorted(shards)}"
+        raise failure("nodes", requirement, got)
 
 
 def _check_unit(name: str, module: FSDPModule) -> None:
