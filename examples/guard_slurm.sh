@@ -20,6 +20,6 @@ srun --kill-on-bad-exit=1 torchrun \
   --nproc-per-node "${SLURM_GPUS_ON_NODE:-8}" \
   --max-restarts 3 \
   --rdzv-backend c10d \
-  --rdzv-endpoint "$head:29500" \
+  --rdzv-endpoint "$head:${PORT:-29500}" \
   --rdzv-id "$SLURM_JOB_ID" \
   "$@"

@@ -64,4 +64,6 @@ def _answer(
 def _absence(ranks: list[int], timeout: timedelta, act: str) -> RankFailedError:
     names = ", ".join(map(str, ranks))
     noun = "rank" if len(ranks) == 1 else "ranks"
-    return RankFailedError(f"{noun} {names} did not {act} in {timeout.total_seconds():.0f} seconds.")
+    return RankFailedError(
+        f"{noun} {names} did not {act} in {timeout.total_seconds():.0f} seconds."
+    )
