@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, Store
 
 from holdfast.distributed._meeting import meet
 from holdfast.distributed._processes import condition, place
@@ -16,7 +16,7 @@ from holdfast.errors import RankFailedError
 SOON = timedelta(seconds=0.3)
 
 
-def start(store: dist.Store, ranks: range, n: int, timeout: timedelta) -> list[str | Exception]:
+def start(store: Store, ranks: range, n: int, timeout: timedelta) -> list[str | Exception]:
     """What becomes of each rank, in threads that share a store."""
 
     def one(rank: int) -> str | Exception:
@@ -30,7 +30,7 @@ def start(store: dist.Store, ranks: range, n: int, timeout: timedelta) -> list[s
 
 
 def test_all_ranks_get_one_name_and_another_one_at_every_start() -> None:
-    store, names = dist.HashStore(), set()
+    store, names = HashStore(), set()
     for _ in range(5):
         found = start(store, range(4), 4, timedelta(seconds=20))
         assert found == [found[0]] * 4
@@ -39,7 +39,7 @@ def test_all_ranks_get_one_name_and_another_one_at_every_start() -> None:
 
 
 def test_a_start_that_failed_does_no_harm_to_the_next() -> None:
-    store = dist.HashStore()
+    store = HashStore()
     *others, last = start(store, range(1, 4), 4, SOON), start(store, range(3), 4, SOON)
     assert {str(error) for error in others[0]} == {"rank 0 did not start in 0 seconds."}
     # Rank 0 has answered the words of ranks 1 and 2, and an old word of rank 3.

@@ -4,12 +4,12 @@ import time
 import uuid
 from datetime import timedelta
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from holdfast.errors import RankFailedError
 
 
-def meet(store: dist.Store, rank: int, world_size: int, timeout: timedelta, act: str) -> str:
+def meet(store: Store, rank: int, world_size: int, timeout: timedelta, act: str) -> str:
     """A name that all ranks get, and that was never used before.
 
     The store may hold what ranks of an earlier attempt have written, and torchrun's count of
@@ -41,7 +41,7 @@ def meet(store: dist.Store, rank: int, world_size: int, timeout: timedelta, act:
 
 
 def _answer(
-    store: dist.Store, name: str, world_size: int, deadline: float, timeout: timedelta, act: str
+    store: Store, name: str, world_size: int, deadline: float, timeout: timedelta, act: str
 ) -> None:
     """Answer all other ranks with the name, again if a rank writes a new word."""
     answered: dict[int, str] = {}
