@@ -131,17 +131,22 @@ def summary(model: nn.Module, watch: Guard | None) -> dict[str, Any]:
     model.eval()
     with torch.no_grad():
         accuracy = float((model(test.scaled()).argmax(1) == test.labels).double().mean())
-    digest = hashlib.sha256()
-    for value in get_model_state_dict(model, options=WHOLE).values():
-        assert isinstance(value, Tensor)
-        digest.update(value.contiguous().numpy().tobytes())
     digests: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(digests, digest.hexdigest()[:12])
+    dist.all_gather_object(digests, digest_of(model))
     found: dict[str, Any] = {"accuracy": round(100 * accuracy, 2)}
     if watch is not None:
         found["rejected"] = watch.counts.tolist()
         found["suspects"] = {suspect.row: suspect.reason for suspect in watch.suspects()}
     return found | {"parameters": " ".join(sorted(set(digests)))}
+
+
+def digest_of(model: nn.Module) -> str:
+    """A digest of the whole parameters, of which the ranks of `fully_shard` have shards."""
+    digest = hashlib.sha256()
+    for parameter in get_model_state_dict(model, options=WHOLE).values():
+        assert isinstance(parameter, Tensor)
+        digest.update(parameter.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 class Fault:

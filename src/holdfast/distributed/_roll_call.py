@@ -71,15 +71,14 @@ class RollCall:
         name = meet(store, self._rank, group.size(), timeout, "call `guard`")
         self._store = PrefixStore(name, store)
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
-        me = Member(self._rank, platform.node(), os.getpid(), str(device))
+        me, here = Member(self._rank, platform.node(), os.getpid(), str(device)), place()
         texts = json.dumps({name: str(value) for name, value in description.items()})
         digest = hashlib.sha256(texts.encode()).hexdigest()
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)
-        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), place(), digest]))
+        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), here, digest]))
         found = [self._introduced(rank, timeout) for rank in range(group.size())]
         self.members = [member for member, _, _ in found]
-        here = place()
         self._neighbors = [i for i, (_, there, _) in enumerate(found) if here and there == here]
         if len({digest for _, _, digest in found}) > 1:
             keys = [f"description/{rank}" for rank in range(group.size())]
