@@ -17,7 +17,7 @@ import holdfast
 from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
 from holdfast.distributed._ddp import BucketReducer, SingleBucketReducer, guarded
-from holdfast.distributed._fsdp import NodeReducer, UnitReduceScatter, UnitSteps
+from holdfast.distributed._fsdp import NodeReducer, UnitAllGather, UnitReduceScatter, UnitSteps
 from holdfast.distributed._guard import Guard
 from holdfast.distributed._modes import Gathered, Mode, Sharded
 from holdfast.distributed._plain import GradientReducer
@@ -153,6 +153,7 @@ def _attach_to_units(
     steps = UnitSteps(found, at_end)
     for module in model.modules():
         if isinstance(module, FSDPModule):
+            module.set_custom_all_gather(UnitAllGather(found))  # type: ignore[arg-type]
             if is_for_nodes:
                 module.set_all_reduce_hook(NodeReducer(steps))
             else:
