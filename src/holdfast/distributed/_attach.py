@@ -113,7 +113,7 @@ def guard(
     members = [roll.members[dist.get_group_rank(everyone, rank)] for rank in ranks]
     found = Guard(rule, travels, roll, members, window=window, on_suspect=on_suspect)
     ignored = _ignored_names(model)
-    copies = [] if kind == "fsdp" and nodes is None else _local_parameters(model, ignored)
+    copies = _local_parameters(model, ignored)
     # In the group of the thread, if there is one: others must not enter it.
     all_ranks = group if nodes is None else everyone
     replicas = Replicas(copies, group, all_ranks, shard, roll.members, on_mismatch, device)
@@ -124,8 +124,9 @@ def guard(
     def at_end() -> None:
         if kind != "fsdp":
             buffers.combine()
-        if check_every and (found.n_steps + 1) % check_every == 0:
-            replicas.check(found.decisions)
+        has_replicas = kind != "fsdp" or nodes is not None
+        if has_replicas and check_every and (found.n_steps + 1) % check_every == 0:
+            replicas.check()
 
     if isinstance(model, DistributedDataParallel):
         _attach_to_ddp(found, model, per, at_end)

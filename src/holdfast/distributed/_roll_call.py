@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import final
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
@@ -71,31 +71,45 @@ class RollCall:
         # Keys of an earlier attempt under torchrun stay in the store. The introductions of one rank
         # are numbered there, and all ranks make theirs in the same order.
         store = PrefixStore(f"holdfast/{restart_count()}", group.get_group_store())
-        self._rank = group.rank()
+        self._rank, self._n, self._timeout = group.rank(), group.size(), timeout
         self._store = PrefixStore(str(store.add(f"calls/{self._rank}", 1)), store)
+        self._n_agreed = 0
         me = Member(self._rank, platform.node(), os.getpid(), str(device))
         texts = json.dumps({name: str(value) for name, value in description.items()})
         digest = hashlib.sha256(texts.encode()).hexdigest()
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)
         self._store.set(f"member/{self._rank}", json.dumps([asdict(me), digest]))
-        found = [self._introduced(rank, timeout) for rank in range(group.size())]
-        self.members = [member for member, _ in found]
+        found = self._read_all("member", "guard")
+        self.members = [Member(**member) for member, _ in found]
         if len({digest for _, digest in found}) > 1:
-            keys = [f"description/{rank}" for rank in range(group.size())]
-            _check_equal(self.members, [json.loads(self._store.get(key)) for key in keys])
+            _check_equal(self.members, self._read_all("description", "guard"))
 
-    def _introduced(self, rank: int, timeout: timedelta) -> tuple[Member, str]:
-        key = f"member/{rank}"
-        try:
-            self._store.wait([key], timeout)
-        except RuntimeError as error:
-            seconds = timeout.total_seconds()
-            raise RankFailedError(
-                f"rank {rank} did not call `guard` within {seconds:.0f} seconds."
-            ) from error
-        member, digest = json.loads(self._store.get(key))
-        return Member(**member), digest
+    def agree(self, call: str, value: object) -> None:
+        """Wait for all ranks to make the same call; raise an error if one does not.
+
+        Args:
+            call: the name of the method.
+            value: what must be equal on all ranks.
+        """
+        self._n_agreed += 1
+        topic = f"agreed/{self._n_agreed}"
+        self._store.set(f"{topic}/{self._rank}", json.dumps({call: str(value)}))
+        _check_equal(self.members, self._read_all(topic, call))
+
+    def _read_all(self, topic: str, call: str) -> list[Any]:
+        """What each of the ranks has written about a topic in the course of a call."""
+        found = []
+        for rank in range(self._n):
+            key = f"{topic}/{rank}"
+            try:
+                self._store.wait([key], self._timeout)
+            except RuntimeError as error:
+                seconds = self._timeout.total_seconds()
+                message = f"rank {rank} did not call `{call}` within {seconds:g} seconds."
+                raise RankFailedError(message) from error
+            found.append(json.loads(self._store.get(key)))
+        return found
 
     def beat(self, step: int) -> None:
         """Tell that this rank has reached the collectives of this step."""
