@@ -1,14 +1,13 @@
 """Processes that stay alive for many cases, each of which gets a process group of its own."""
 
 import faulthandler
-import io
 import os
 import pickle
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
@@ -94,9 +93,9 @@ class Workers:
                 self.stop()
                 ranks = sorted(waiting.values())
                 raise AssertionError(f"{case.__name__} hangs on ranks {ranks}:\n{stacks}")
-            for pipe in ready:
-                assert isinstance(pipe, Connection)
-                rank = waiting[pipe]
+            for pipe, rank in waiting.items():
+                if pipe not in ready:
+                    continue
                 try:
                     answers[rank] = pickle.loads(pipe.recv_bytes())
                 except EOFError:
@@ -150,14 +149,18 @@ def _answer(
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=n, timeout=timedelta(seconds=timeout)
     )
+    patience = timeout
     try:
         answer: Any = case(*args)
-        buffer = io.BytesIO()
-        pickle.dump(answer, buffer)
-        return buffer.getvalue()
+        return pickle.dumps(answer)
     except Exception as error:
+        patience = 0.5
         return pickle.dumps(Failure(type(error).__name__, str(error), traceback.format_exc()))
     finally:
-        # A rank that has failed closes its connections here, which ends the waiting of the others.
+        # Gloo may abort a process whose peer leaves early. A rank that has failed does leave, and
+        # closes its connections, which ends the waiting of the others.
+        store.set(f"done/{rank}", "")
+        with suppress(RuntimeError):
+            keys = [f"done/{other}" for other in range(n)]
+            store.wait(keys, timedelta(seconds=patience))
         dist.destroy_process_group()
-        sys.stdout.flush()

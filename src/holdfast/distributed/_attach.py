@@ -89,6 +89,8 @@ def guard(
     if not (dist.is_available() and dist.is_initialized()):
         raise failure("guard", "be called after init_process_group", "no process group")
     kind = kind_of_model(model, optimizer, nodes)
+    if optimizer is not None and GradientReducer.is_attached_to(optimizer):
+        raise failure("optimizer", "have no guard yet", "one")
     per = CHOICES[kind][0] if per is None else per
     _check_choice("per", per, CHOICES[kind])
     _check_choice("mode", mode, ("sharded", "gathered"))
@@ -133,8 +135,7 @@ def guard(
     elif isinstance(model, FSDPModule):
         _attach_to_units(found, model, nodes is not None, at_end)
     elif optimizer is not None:
-        reducer = GradientReducer(found, model, at_end)
-        optimizer.register_step_pre_hook(reducer.before_step)
+        GradientReducer(found, model, at_end).attach_to(optimizer)
     return found
 
 
