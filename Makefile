@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run reproduce results test check format bench clean
+.PHONY: setup run reproduce results test test-slow check format bench clean
 
 setup: $(VENV)/.installed
 
@@ -34,7 +34,11 @@ results: setup
 	$(BIN)/holdfast report docs/results/paper/records.jsonl --notes docs/results/paper/notes --output docs/results/paper --format svg
 
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20 --ignore tests/slow
+
+# Real runs under torchrun, with ranks that go bad, are killed, or are stopped; one at a time.
+test-slow: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/slow --durations 20
 
 check: setup
 	$(BIN)/ruff format --check .

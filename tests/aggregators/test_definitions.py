@@ -527,6 +527,6 @@ def test_radius_filter_without_a_rejection_has_the_bits_of_the_mean(
 
 
 def test_radius_filter_leaves_out_what_is_beyond_its_reach() -> None:
-    rows = torch.tensor([[0.0], [1.0], [-1.0], [2.9], [3.1]])
+    rows = torch.tensor([[0.0], [1.0], [-1.0], [3.9], [4.1]])
     assert RadiusFilter().aggregate(rows).rejected.tolist() == [False] * 4 + [True]
     assert RadiusFilter(reach=2.5).aggregate(rows).rejected.tolist() == [False] * 3 + [True] * 2

@@ -63,9 +63,10 @@ def test_the_sketch_rejects_as_the_gram_matrix_does(
     assert calls == []
 
 
-def test_without_a_rejection_it_has_the_bits_of_the_mean() -> None:
-    rows = gaussian(N, D) + 0.5
-    eta = torch.linspace(1.0, 2.0, N, dtype=torch.float64)
+@pytest.mark.parametrize(("n", "d"), [(N, D), (300, 4096 * 5), (300, 4096 * 4 + 9)])
+def test_without_a_rejection_it_has_the_bits_of_the_mean(n: int, d: int) -> None:
+    rows = gaussian(n, d) + 0.5
+    eta = torch.linspace(1.0, 2.0, n, dtype=torch.float64)
     assert torch.equal(RadiusFilter()(rows), Mean()(rows))
     assert torch.equal(RadiusFilter()(rows, row_weights=eta), Mean()(rows, row_weights=eta))
 
@@ -99,6 +100,9 @@ def test_what_hides_from_the_sample_is_found(
     longest = float(honest[N_BAD:].norm(dim=1).max())
     result = RadiusFilter().aggregate(rows)
     assert float(result.vector.norm()) <= 13 * longest
+    assert result.weights is not None
+    mean = (result.weights @ rows.double()).float()  # also where the sketch expected another one
+    torch.testing.assert_close(result.vector, mean, rtol=1e-4, atol=1e-4)
     assert torch.equal(result.rejected, by_gram(RadiusFilter(), rows, monkeypatch) == 0)
     if attack is not equal_lengths or common == 4.0:
         assert result.rejected.nonzero()[:, 0].tolist() == list(range(N_BAD))

@@ -121,6 +121,15 @@ def test_sweep_is_sum_and_products(d: int) -> None:
     )
 
 
+def test_a_sweep_may_measure_a_row_beside_its_sum() -> None:
+    rows = gaussian(5, 3 * TILE + 7)
+    weights, out = torch.linspace(0.1, 0.9, 5, dtype=torch.float64), torch.empty(3 * TILE + 7)
+    dense = DenseRows([rows[:, :30], rows[:, 30:]])
+    products = dense.sweep(weights, out, with_row=3)
+    torch.testing.assert_close(out, (weights @ rows.double()).float(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(products, rows.double() @ rows[3].double(), rtol=1e-4, atol=1e-2)
+
+
 def test_combining_no_row_is_zero() -> None:
     assert torch.equal(DenseRows(gaussian(3, 4)).combine(torch.zeros(3)), torch.zeros(4))
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from holdfast.distributed._processes import condition, place
 from holdfast.errors import RankFailedError, RanksDifferError
 
-GRACE = 5.0
-"""Seconds in which a rank that is only slower than others may still come, before it is named."""
+PATIENCE = 5.0
+"""Seconds that the other ranks have at least to notice that a step has failed."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,17 @@ class RollCall:
         self._rank, self._n, self._timeout = group.rank(), group.size(), timeout
         self._store = PrefixStore(str(store.add(f"calls/{self._rank}", 1)), store)
         self._n_agreed = 0
-        me = Member(self._rank, platform.node(), os.getpid(), str(device))
+        self._last_beat, self._step_seconds = time.monotonic(), 0.0
+        me, here = Member(self._rank, platform.node(), os.getpid(), str(device)), place()
         texts = json.dumps({name: str(value) for name, value in description.items()})
         digest = hashlib.sha256(texts.encode()).hexdigest()
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)
-        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), digest]))
+        self._store.set(f"member/{self._rank}", json.dumps([asdict(me), here, digest]))
         found = self._read_all("member", "guard")
-        self.members = [Member(**member) for member, _ in found]
-        if len({digest for _, digest in found}) > 1:
+        self.members = [Member(**member) for member, _, _ in found]
+        self._neighbors = [i for i, (_, there, _) in enumerate(found) if here and there == here]
+        if len({digest for _, _, digest in found}) > 1:
             _check_equal(self.members, self._read_all("description", "guard"))
 
     def agree(self, call: str, value: object) -> None:
@@ -113,37 +117,71 @@ class RollCall:
 
     def beat(self, step: int) -> None:
         """Tell that this rank has reached the collectives of this step."""
+        now = time.monotonic()
+        self._step_seconds, self._last_beat = now - self._last_beat, now
         self._store.set(f"step/{self._rank}", str(step))
 
     @contextmanager
     def naming(self, step: int) -> Iterator[None]:
-        """Turn the failure of a collective into an error that names the ranks that are missing."""
+        """Turn the failure of a collective into an error that names the ranks that are missing.
+
+        A broken step fails on every rank that is alive, and each of them says so in the store. Who
+        says nothing is missing. If nobody is, the step has failed first on the rank that is named.
+        """
         try:
             yield
         except RuntimeError as error:
             if isinstance(error, (RankFailedError, RanksDifferError)):
                 raise
-            raise RankFailedError(self._absence(step, error)) from error
+            raise RankFailedError(self._explained(step, error)) from error
 
-    def _absence(self, step: int, error: RuntimeError) -> str:
-        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
-        deadline = time.monotonic() + GRACE
+    def _explained(self, step: int, error: RuntimeError) -> str:
+        cause = _cause(error)
         try:
-            # A rank that dies is noticed at once, while others are still on their way here.
-            while (absent := self._absent(step)) and time.monotonic() < deadline:
-                time.sleep(0.1)
+            self._store.set(f"failed/{self._rank}", cause)
+            if self._store.add("failures", 1) == 1:
+                self._store.set("first failure", str(self._rank))
+            missing = {} if isinstance(error, torch.OutOfMemoryError) else self._missing(step)
+            if missing:
+                names = ", ".join(f"{self.members[rank]} {what}" for rank, what in missing.items())
+                return f"step {step}: {names}: {cause}."
+            first = int(self._store.get("first failure"))
+            cause = self._store.get(f"failed/{first}").decode()
         except RuntimeError:
-            return f"step {step} failed, and the store that knows the ranks is lost: {cause}"
-        if not absent:
-            return f"step {step} failed, although every rank had reached it: {cause}"
-        return f"{', '.join(absent)} did not reach step {step}: {cause}"
+            return f"step {step} failed, and the store that knows the ranks is lost: {cause}."
+        return f"step {step} failed first on {self.members[first]}: {cause}."
 
-    def _absent(self, step: int) -> list[str]:
-        return [str(member) for member in self.members if self._last_step(member.rank) < step]
+    def _missing(self, step: int) -> dict[int, str]:
+        """The ranks for which the step has not failed, and what is known of them."""
+        # A rank that is still in its forward pass notices only after it.
+        deadline = time.monotonic() + max(PATIENCE, 2 * self._step_seconds)
+        n = len(self.members)
+        # One question to the store at a time, however many ranks there are.
+        while self._store.add("failures", 0) < n and time.monotonic() < deadline:
+            # Processes of this machine need no patience.
+            found = {rank: condition(self.members[rank].pid) for rank in self._neighbors}
+            gone = {rank: what for rank, what in found.items() if what and self._is_silent(rank)}
+            if gone:
+                return gone
+            time.sleep(0.1)
+        silent = [rank for rank in range(n) if self._is_silent(rank)]
+        # If most ranks notice nothing, the error is this rank's own.
+        is_own = 2 * len(silent) > n
+        return {} if is_own else {rank: self._last_seen(rank, step) for rank in silent}
 
-    def _last_step(self, rank: int) -> int:
+    def _is_silent(self, rank: int) -> bool:
+        return not self._store.check([f"failed/{rank}"])
+
+    def _last_seen(self, rank: int, step: int) -> str:
         key = f"step/{rank}"
-        return int(self._store.get(key)) if self._store.check([key]) else -1
+        last = int(self._store.get(key)) if self._store.check([key]) else -1
+        return "did not come to it" if last < step else "was lost in it"
+
+
+def _cause(error: RuntimeError) -> str:
+    """The first sentence of a message of torch, without the place in its source."""
+    text = re.sub(r"^\[[^]]*\] *", "", str(error)) or type(error).__name__
+    return text.splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _check_equal(members: list[Member], descriptions: list[dict[str, str]]) -> None:

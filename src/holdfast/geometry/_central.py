@@ -46,6 +46,9 @@ def half_weight_radius(distances: Tensor, weights: Tensor) -> float:
 
 def half_weight_radii(distances: Tensor, weights: Tensor) -> Tensor:
     """[n] for every row of the distances [n, n], its :func:`half_weight_radius`."""
+    if bool((weights == weights[0]).all()):
+        # To select one of 512 distances takes a third of the time of sorting them.
+        return distances.kthvalue(len(weights) // 2 + 1, dim=1).values
     ordered, order = distances.sort(dim=1)
     reached = weights[order].cumsum(1) > 0.5 * weights.sum() * (1 + _ROUNDING)
     return ordered.gather(1, reached.to(torch.uint8).argmax(1, keepdim=True))[:, 0]

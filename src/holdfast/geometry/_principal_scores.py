@@ -1,5 +1,6 @@
 """The direction of the largest variance of weighted rows, for one set of weights after another."""
 
+import math
 from typing import final
 
 import torch
@@ -13,8 +14,8 @@ MANY_ROWS = 256
 RESIDUAL = 1e-13
 """The largest residual of an eigenvector, relative to its eigenvalue."""
 
-CHECKED_EVERY = 10
-"""Lanczos steps between two looks at the residual, which cost about as much."""
+FIRST_CHECK = 10
+"""Lanczos steps before the first look at the residual."""
 
 
 @final
@@ -24,7 +25,7 @@ class PrincipalScores:
     With :math:`\mu = \sum_i c_i x_i / \sum_i c_i` and the top eigenpair :math:`(\lambda, v)` of
     :math:`\sum_i c_i (x_i - \mu)(x_i - \mu)^T / \sum_i c_i`, a call with weights c [n] returns
     :math:`\lambda` and :math:`\tau_i = \langle x_i - \mu, v \rangle^2`. Costs O(n^3), with many
-    rows O(n^2) per Lanczos step, of which some 40 to 140 are needed. They start from the
+    rows O(n^2) per Lanczos step, of which some 40 to 200 are needed. They start from the
     eigenvector of the call before.
     """
 
@@ -62,7 +63,7 @@ def _lanczos(matrix: Tensor, start: Tensor) -> tuple[float, Tensor] | None:
     n_steps = len(matrix) // 2
     basis = torch.empty(n_steps, len(matrix), dtype=matrix.dtype)
     reduced = torch.zeros(n_steps, n_steps, dtype=matrix.dtype)
-    image, length = start, float(start.norm())
+    image, length, check = start, float(start.norm()), FIRST_CHECK
     for step in range(n_steps):
         torch.div(image, length, out=basis[step])
         known = basis[: step + 1]
@@ -73,13 +74,23 @@ def _lanczos(matrix: Tensor, start: Tensor) -> tuple[float, Tensor] | None:
             image -= torch.mv(known.T, along)
             reduced[step, step] += along[step]
         length = float(image.norm())
-        if (step + 1) % CHECKED_EVERY == 0:
+        if step + 1 == check:
             values, vectors = torch.linalg.eigh(reduced[: step + 1, : step + 1])
             largest = float(values[-1])
-            if length * abs(float(vectors[-1, -1])) <= RESIDUAL * largest:
+            residual = length * abs(float(vectors[-1, -1]))
+            if residual <= RESIDUAL * largest:
                 return largest, torch.mv(known.T, vectors[:, -1])
+            check = min(n_steps, _next_check(check, residual / largest if largest > 0 else 1.0))
         if length == 0.0:  # the start lies in a space of few eigenvectors
             return None
         if step + 1 < n_steps:
             reduced[step + 1, step] = length  # `eigh` reads the lower triangle
     return None
+
+
+def _next_check(check: int, residual: float) -> int:
+    """The Lanczos step at which the relative `residual` found at step `check` may be small."""
+    # A late look costs as much as 20 to 50 steps. The residual falls faster and faster, so its mean
+    # rate up to now asks for too many more steps, at first for far too many.
+    more = math.log(RESIDUAL) / math.log(residual) - 1 if residual < 1.0 else math.inf
+    return check + max(5, int(check * min(0.7 * more, 0.5)))

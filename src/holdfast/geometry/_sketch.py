@@ -89,10 +89,13 @@ class Sketch:
         """[n, n] estimated distances between the rows."""
         return squared_distances(self.products).sqrt()
 
-    def distances_from_row(self, rows: StreamableRows, index: int) -> Tensor | None:
-        """[n] exact distances from the row at `index`; None if float32 is too coarse for one."""
+    def distances_from_row(self, index: int, products: Tensor) -> Tensor | None:
+        """[n] exact distances from the row at `index`, from exact `products` [n] with it.
+
+        None if float32 is too coarse for one of them.
+        """
         square = self.squares[index]
-        squared = self.squares - 2 * rows.products_with_row(index) + square
+        squared = self.squares - 2 * products + square
         squared[index] = 0.0
         is_accurate = squared >= CLOSE * torch.maximum(self.squares, square)
         is_accurate[index] = True

@@ -68,7 +68,7 @@ def run_name(config: Config) -> str:
 
     Example:
         >>> run_name(Config())
-        'fashion-mnist-slice-lenet-radius-filter-seed-0-bc5e7651'
+        'fashion-mnist-slice-lenet-radius-filter-seed-0-b44e1793'
     """
     threat, adversaries = format_threat(config.threat), config.threat.adversaries
     share = adversaries.bad_fraction if adversaries.n_bad is None else adversaries.n_bad

@@ -1,0 +1,50 @@
+"""Ranks that are killed or stopped: named by the others, and restarted by torchrun."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.slow.launch import EXAMPLE, run, start
+
+STEPS = ("--steps", "60")
+
+
+def parameters(text: str) -> str:
+    """The digest of the parameters that the example prints at its end."""
+    (found,) = re.findall(r"parameters: (\w+)$", text, flags=re.MULTILINE)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return parameters(run(EXAMPLE, *STEPS, folder=tmp_path_factory.mktemp("run")))
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_killed_rank_is_named_and_the_restarted_run_ends_the_same(
+    uninterrupted: str, tmp_path: Path, attempt: int
+) -> None:
+    """Several times, because without new keys in the store a restart works only sometimes."""
+    options = ("--max-restarts", "2")
+    arguments = (*STEPS, "--fault", "killed", "--checkpoint", "run.pt", "--every", "8")
+    text = run(EXAMPLE, *arguments, folder=tmp_path, options=options)
+    assert re.search(r"RankFailedError: step 30: rank 1 \(.*\) has ended: ", text)
+    assert parameters(text) == uninterrupted
+
+
+def test_a_stopped_rank_is_named_and_the_run_ends(tmp_path: Path) -> None:
+    arguments = (*STEPS, "--fault", "stopped", "--timeout", "4")
+    process, path = start(EXAMPLE, *arguments, folder=tmp_path)
+    pattern = r"RankFailedError: step 30: rank 1 \(\S+ process (\d+), cpu\) is stopped: Timed out"
+    deadline, named = time.monotonic() + 60, []
+    while process.poll() is None and len(named) < 3 and time.monotonic() < deadline:
+        named = re.findall(pattern, path.read_text())
+        time.sleep(0.2)
+    assert len(named) == 3, path.read_text()[-4000:]
+    # A stopped process ends by a signal only when it goes on; torchrun would wait for 30 seconds.
+    os.kill(int(named[0]), signal.SIGCONT)
+    assert process.wait() == 1
