@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.distributed import Guard, guard
 
-SHAPES = [[(5, 7), (3,)], [(2, 3, 4)], [(11,), (40, 3), ()]]
+SHAPES: list[list[tuple[int, ...]]] = [[(5, 7), (3,)], [(2, 3, 4)], [(11,), (40, 3), ()]]
 """Shapes of the parameters of three units; none of them divides by the number of ranks."""
 
 SIZES = [sum(torch.Size(shape).numel() for shape in unit) for unit in SHAPES]

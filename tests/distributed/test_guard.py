@@ -76,7 +76,7 @@ def test_exclude_waits_for_all_ranks(workers: Workers) -> None:
     for one in workers.outcomes(excluded_by_some, "other row"):
         assert one.kind == "RanksDifferError"
         assert one.message.startswith("`exclude` must be the same on all ranks, got row 1")
-    found = workers.outcomes(excluded_by_some, "one rank")
+    found = workers.outcomes(excluded_by_some, "one rank", timeout=4)
     assert found[1].message == "rank 0 did not call `exclude` within 3 seconds."
     assert all(isinstance(one, Failure) for one in found)
 
@@ -111,7 +111,10 @@ def test_resumed_is_uninterrupted(workers: Workers) -> None:
     for rank in range(4):
         gradients = half[rank][0] + resumed[rank][0]
         assert all(a.equal(b) for a, b in zip(gradients, whole[rank][0], strict=True))
-        assert is_equal(resumed[rank][1], whole[rank][1])
+        # The first step of a process has other buckets, whose products have another rounding.
+        torch.testing.assert_close(
+            resumed[rank][1], whole[rank][1], rtol=1e-9, atol=1e-9, equal_nan=True
+        )
         assert is_equal(whole[rank][1], whole[0][1])  # the same on every rank
 
 
@@ -153,7 +156,7 @@ def test_states_that_are_refused(workers: Workers) -> None:
 def suspected(kind: str) -> tuple[list[Any], list[Any], list[int]]:
     seen: list[Any] = []
     model, found, optimizer = guarded_model(kind, "radius-filter", Known(), on_suspect=seen.append)
-    for i in range(6):
+    for i in range(11):
         row = rows_of(i)[dist.get_rank()]
         step(model, optimizer, row * -100 if dist.get_rank() == 3 else row)
     return seen, found.suspects(), found.counts.tolist()
@@ -163,8 +166,8 @@ def suspected(kind: str) -> tuple[list[Any], list[Any], list[int]]:
 def test_suspects_are_the_same_on_every_rank(workers: Workers, kind: str) -> None:
     for seen, suspects, counts in workers.run(suspected, kind):
         assert [one.row for one in seen] == [one.row for one in suspects] == [3]
-        assert seen[0].reason == "rejected in 5 of the last 5 steps"
-        assert counts == [0, 0, 0, 6]
+        assert seen[0].reason == "rejected in 10 of the last 10 steps"
+        assert counts == [0, 0, 0, 11]
 
 
 def raise_error(_: object) -> None:
@@ -176,7 +179,7 @@ def with_a_callback_that_raises(kind: str) -> int:
     model, found, optimizer = guarded_model(
         kind, "radius-filter", Known(), on_suspect=raise_error, timeout=SOON
     )
-    for i in range(6):
+    for i in range(11):
         row = rows_of(i)[dist.get_rank()]
         step(model, optimizer, row * -100 if dist.get_rank() == 3 else row)
     return found.n_steps
@@ -185,11 +188,11 @@ def with_a_callback_that_raises(kind: str) -> int:
 # In `fully_shard` a forward pass is the first to wait, where no guard can name the rank.
 @pytest.mark.parametrize("kind", ["ddp", "bucket", "plain"])
 def test_an_error_of_the_callback_is_that_of_its_rank(workers: Workers, kind: str) -> None:
-    found = workers.outcomes(with_a_callback_that_raises, kind, timeout=3)
+    found = workers.outcomes(with_a_callback_that_raises, kind, timeout=2)
     assert found[0].kind == "KeyError", found[0].trace
     for one in found[1:]:
         assert one.kind == "RankFailedError", one.trace
-        assert one.message.startswith("step 5: rank 0 (")
+        assert one.message.startswith("step 10: rank 0 (")
 
 
 def leaves(kind: str, how: str) -> list[Any]:
