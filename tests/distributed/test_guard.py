@@ -77,7 +77,7 @@ def test_exclude_waits_for_all_ranks(workers: Workers) -> None:
         assert one.kind == "RanksDifferError"
         assert one.message.startswith("`exclude` must be the same on all ranks, got row 1")
     found = workers.outcomes(excluded_by_some, "one rank", timeout=4)
-    assert found[1].message == "rank 0 did not call `exclude` within 3 seconds."
+    assert found[1].message == "rank 0 did not call `exclude` in 3 seconds."
     assert all(isinstance(one, Failure) for one in found)
 
 
@@ -185,7 +185,6 @@ def with_a_callback_that_raises(kind: str) -> int:
     return found.n_steps
 
 
-# In `fully_shard` a forward pass is the first to wait, where no guard can name the rank.
 @pytest.mark.parametrize("kind", ["ddp", "bucket", "plain"])
 def test_an_error_of_the_callback_is_that_of_its_rank(workers: Workers, kind: str) -> None:
     found = workers.outcomes(with_a_callback_that_raises, kind, timeout=2)

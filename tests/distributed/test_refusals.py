@@ -34,7 +34,7 @@ def plain(model: nn.Module, **options: Any) -> None:
 
 def second_hook() -> None:
     model = in_ddp()
-    model.register_comm_hook(None, lambda state, bucket: bucket)  # type: ignore[arg-type, return-value]
+    model.register_comm_hook(None, lambda state, bucket: bucket)
     guard(model)
 
 
@@ -308,4 +308,4 @@ def test_a_rank_that_does_not_come_is_named(workers: Workers) -> None:
     assert found[1].kind == "KeyError"
     for rank in (0, 2, 3):
         assert found[rank].kind == "RankFailedError"
-        assert found[rank].message == "rank 1 did not call `guard` within 2 seconds."
+        assert found[rank].message == "rank 1 did not call `guard` in 2 seconds."

@@ -17,7 +17,7 @@ import holdfast
 from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
 from holdfast.distributed._ddp import BucketReducer, SingleBucketReducer, guarded
-from holdfast.distributed._fsdp import NodeReducer, UnitReduceScatter, UnitSteps
+from holdfast.distributed._fsdp import NodeReducer, UnitAllGather, UnitReduceScatter, UnitSteps
 from holdfast.distributed._guard import Guard
 from holdfast.distributed._modes import Gathered, Mode, Sharded
 from holdfast.distributed._plain import GradientReducer
@@ -62,6 +62,16 @@ def guard(
     Call it once on every rank, after the model was wrapped and before the first backward pass. The
     training loop does not change. With nothing wrong, the default rule is the mean.
 
+    All ranks must make the same backward passes, as without a guard: a rank that makes fewer of
+    them is named once the timeout of the process group is over. What the guard knows may be read on
+    any rank by itself.
+
+    In `DistributedDataParallel.join`, a rank without data sends zeros and counts as left out, as
+    does a rank whose whole gradient is zero; if fewer ranks have data than the rule needs, zeros
+    count as rows. At the end of `join`, the wrapper copies the parameters of the rank that came
+    last. A plain module is reduced in its optimizer's step, which all ranks must make: a gradient
+    scaler that skips the step of one rank must not be used with it, and a closure is refused.
+
     Args:
         model: a module in `DistributedDataParallel`, or one that `fully_shard` was applied to, or a
             plain module with the same parameters on all ranks.
@@ -81,8 +91,10 @@ def guard(
         on_mismatch: what to do if the parameters of a rank differ from those of the majority:
             "warn", "raise", or "copy" those of the majority.
         window: number of steps that :meth:`Guard.suspects` looks at.
-        on_suspect: called with a row that becomes suspect; by default a warning is logged.
-        timeout: how long to wait for the other ranks to call this function.
+        on_suspect: called, on every rank, with a row that becomes suspect; by default a warning is
+            logged. An error that it raises on one rank leaves the others waiting at the next step.
+        timeout: how long to wait for the other ranks to call this function, :meth:`Guard.exclude`
+            or :meth:`Guard.load_state_dict`.
     """
     rule = as_rule(rule)
     check_count("check_every", check_every)
@@ -155,6 +167,7 @@ def _attach_to_units(
     steps = UnitSteps(found, at_end)
     for module in model.modules():
         if isinstance(module, FSDPModule):
+            module.set_custom_all_gather(UnitAllGather(found))  # type: ignore[arg-type]
             if is_for_nodes:
                 module.set_all_reduce_hook(NodeReducer(steps))
             else:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from holdfast.distributed._meeting import meet
 from holdfast.distributed._processes import condition, place
 from holdfast.errors import RankFailedError, RanksDifferError
 
@@ -44,11 +45,6 @@ class Member:
         return f"rank {self.rank} ({self.host}, process {self.pid}, {self.device})"
 
 
-def restart_count() -> int:
-    """How often torchrun has restarted the processes; 0 without torchrun."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
 @final
 class RollCall:
     """The ranks of a group, known by name.
@@ -70,11 +66,10 @@ class RollCall:
         description: Mapping[str, object],
         timeout: timedelta,
     ) -> None:
-        # Keys of an earlier attempt under torchrun stay in the store. The introductions of one rank
-        # are numbered there, and all ranks make theirs in the same order.
-        store = PrefixStore(f"holdfast/{restart_count()}", group.get_group_store())
         self._rank, self._n, self._timeout = group.rank(), group.size(), timeout
-        self._store = PrefixStore(str(store.add(f"calls/{self._rank}", 1)), store)
+        store = PrefixStore("holdfast", group.get_group_store())
+        name = meet(store, self._rank, group.size(), timeout, "call `guard`")
+        self._store = PrefixStore(name, store)
         self._n_agreed = 0
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
         me, here = Member(self._rank, platform.node(), os.getpid(), str(device)), place()
@@ -110,7 +105,7 @@ class RollCall:
                 self._store.wait([key], self._timeout)
             except RuntimeError as error:
                 seconds = self._timeout.total_seconds()
-                message = f"rank {rank} did not call `{call}` within {seconds:g} seconds."
+                message = f"rank {rank} did not call `{call}` in {seconds:g} seconds."
                 raise RankFailedError(message) from error
             found.append(json.loads(self._store.get(key)))
         return found
