@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -114,7 +115,8 @@ def columns_of_buckets(model: nn.Module) -> list[list[int]]:
     """The columns of every bucket of DistributedDataParallel, in their order."""
     if not isinstance(model, DistributedDataParallel):
         return []
-    starts, at = {}, 0
+    starts: dict[Tensor, int] = {}
+    at = 0
     for parameter in model.parameters():
         starts[parameter] = at
         at += parameter.numel()
@@ -140,10 +142,5 @@ def steps(kind: str, rule: str, batches: Sequence[Tensor], options: dict[str, An
 
 def two_nodes(rule: str, batches: Sequence[Tensor], options: dict[str, Any]) -> list[Seen]:
     """Steps of two nodes, which no rule can outvote: for the arithmetic only."""
-    from holdfast.distributed import _attach
-
-    unchecked, _attach.check_rule = _attach.check_rule, lambda *_: None  # type: ignore[assignment]
-    try:
+    with mock.patch("holdfast.distributed._attach.check_rule"):
         return steps("nodes", rule, batches, options)
-    finally:
-        _attach.check_rule = unchecked

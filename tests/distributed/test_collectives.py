@@ -1,5 +1,7 @@
 """Sums over the ranks of a group: as one holder would have them, to the bit the same on all."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -44,7 +46,7 @@ def in_a_group() -> list[Tensor]:
 
 def test_holders_are_those_of_threads(workers: Workers) -> None:
     for n in (2, 3, 4):
-        wanted = on_holders(n, lambda rank, holder, n=n: outcomes(rank, holder, n))[0]
+        wanted = on_holders(n, partial(outcomes, n=n))[0]
         found = workers.run(in_a_group, n=n)
         for one in found:
             torch.testing.assert_close(one, wanted, equal_nan=True, rtol=1e-12, atol=0.0)

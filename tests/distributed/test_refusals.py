@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -38,6 +38,12 @@ def second_hook() -> None:
     guard(model)
 
 
+def sharded(**options: Any) -> nn.Module:
+    model = linear()
+    fully_shard(model, **options)
+    return model
+
+
 def twice(model: nn.Module) -> None:
     guard(model)
     guard(model)
@@ -60,7 +66,7 @@ def tensor_parallel() -> None:
 
 def native_hybrid() -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("out", "in"))
-    guard(fully_shard(linear(), mesh=mesh))
+    guard(sharded(mesh=mesh))
 
 
 def two_meshes() -> None:
@@ -73,11 +79,12 @@ def two_meshes() -> None:
 
 def wrong_nodes() -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("out", "in"))
-    guard(fully_shard(linear(), mesh=mesh["in"]), "mean", nodes=mesh["in"])
+    guard(sharded(mesh=mesh["in"]), "mean", nodes=mesh["in"])
 
 
 def divided_otherwise() -> None:
-    model = fully_shard(linear())
+    model = sharded()
+    assert isinstance(model, FSDPModule)
     model.set_gradient_divide_factor(3.0)
     guard(model)
     model(torch.ones(1, 3)).sum().backward()
@@ -124,7 +131,7 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     "unknown": (lambda: guard(in_ddp(), "nothing"), "nothing"),
     "per": (lambda: guard(in_ddp(), per="unit"), "`per` must be 'model' or 'bucket' here"),
     "per of units": (
-        lambda: guard(fully_shard(linear()), per="model"),
+        lambda: guard(sharded(), per="model"),
         "`per` must be 'unit' here, got 'model'.",
     ),
     "mode": (
@@ -261,7 +268,7 @@ def one_is_different(what: str) -> None:
     if what == "shape" and is_other:
         model = nn.Linear(4, 2)
     if what == "frozen" and is_other:
-        model.bias.requires_grad_(False)  # type: ignore[union-attr]
+        model.bias.requires_grad_(False)
     if what == "dtype" and is_other:
         model.double()
     if what == "buffer" and is_other:

@@ -347,7 +347,10 @@ def test_a_backward_pass_that_fails_leaves_nothing(workers: Workers, per: str) -
 def evaluated(kind: str) -> tuple[int, list[int]]:
     """Rank 0 reads the guard and, where the wrapper allows it, the model by itself."""
     model: nn.Module = network()
-    model = DistributedDataParallel(model) if kind == "ddp" else fully_shard(model)
+    if kind == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        fully_shard(model)
     found = guard(model, check_every=2)
     for step in range(4):
         model.zero_grad()

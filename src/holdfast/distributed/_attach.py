@@ -191,11 +191,12 @@ def _group_of_rows(
 
 def _twin_of(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     """Another group of the same ranks, with the same timeout."""
-    return dist.new_group(
+    found: dist.ProcessGroup = dist.new_group(
         dist.get_process_group_ranks(group),
         timeout=group._get_backend(device).options._timeout,
         use_local_synchronization=True,
     )
+    return found
 
 
 def _ignored_names(model: nn.Module) -> set[str]:
