@@ -63,7 +63,7 @@ class UnitSteps:
         if not self._will_end:
             self._will_end = True
             # The callback of fully_shard, which reduces the first units, was queued before.
-            torch.autograd.Variable._execution_engine.queue_callback(self._end)  # type: ignore[attr-defined]
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def _end(self) -> None:
         was_open, self._is_open, self._will_end = self._is_open, False, False

@@ -35,9 +35,23 @@ def meet(store: Store, rank: int, world_size: int, timeout: timedelta, act: str)
             asked, _, name = store.get(f"answer/{rank}").decode().partition(" ")
             if asked == word:
                 store.set(f"{name}/{rank}", "")
-                return name
+                return _complete(store, name, deadline, timeout, act)
         time.sleep(0.02)
     raise _absence([0], timeout, act)
+
+
+def _complete(store: Store, name: str, deadline: float, timeout: timedelta, act: str) -> str:
+    """The name, once rank 0 says that all have come; the same error as there if not."""
+    key = f"{name}/absent"
+    # Rank 0 may have begun to wait a whole timeout later.
+    while not store.check([key]):
+        if time.monotonic() > deadline + timeout.total_seconds():
+            raise _absence([0], timeout, act)
+        time.sleep(0.02)
+    absent = [int(rank) for rank in store.get(key).decode().split()]
+    if absent:
+        raise _absence(absent, timeout, act)
+    return name
 
 
 def _answer(
@@ -49,8 +63,10 @@ def _answer(
     while True:
         waiting = [rank for rank in waiting if not store.check([f"{name}/{rank}"])]
         if not waiting:
+            store.set(f"{name}/absent", "")
             return
         if time.monotonic() > deadline:
+            store.set(f"{name}/absent", " ".join(map(str, waiting)))
             raise _absence(waiting, timeout, act)
         for rank in waiting:
             if store.check([f"word/{rank}"]):
