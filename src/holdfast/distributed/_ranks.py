@@ -1,5 +1,6 @@
 """All ranks of a program that every rank runs in the same way."""
 
+import gc
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -106,6 +107,7 @@ class Ranks:
 
     def close(self) -> None:
         """End the process group."""
+        gc.collect()  # gloo may abort a process that still holds parts of a group at its end
         dist.destroy_process_group()
 
     def check_same(self, tensors: Iterable[Tensor]) -> None:
