@@ -7,8 +7,8 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions
 from torch.distributed import ReduceOp
-from torch.distributed.distributed_c10d import AllgatherOptions
 
 from holdfast.aggregators import Aggregate, Aggregator, as_rule
 from holdfast.checks import failure
@@ -126,11 +126,13 @@ class DoneWork(dist.Work):
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
-        self._future: Any = torch.futures.Future()
-        self._future.set_result(tensor)
-        self._future._fut = self._future  # DistributedDataParallel of torchft returns this one
+        future: Any = torch.futures.Future()
+        future.set_result(tensor)
+        # The hook of torchft's DistributedDataParallel returns this attribute of the future.
+        vars(future)["_fut"] = future
+        self._future = future
 
-    def wait(self, timeout: timedelta | None = None) -> bool:  # type: ignore[override]
+    def wait(self, timeout: timedelta | None = None) -> bool:
         """There is nothing to wait for."""
         return True
 
