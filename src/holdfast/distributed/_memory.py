@@ -38,4 +38,4 @@ class Memory:
         """Let others use the memory of a tensor that `take` has returned."""
         if tensor.device.type == "cpu":
             storage = tensor.untyped_storage()
-            self._free.append(torch.empty(0, dtype=torch.uint8).set_(storage))  # type: ignore[call-overload]
+            self._free.append(torch.empty(0, dtype=torch.uint8).set_(storage))
