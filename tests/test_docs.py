@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast import aggregators, lab, optim, robust_step, selectors, sources, threats
+from holdfast import (
+    aggregators,
+    distributed,
+    lab,
+    monitor,
+    optim,
+    robust_step,
+    selectors,
+    sources,
+    threats,
+)
 from holdfast.lab import (
     data,
     models,
@@ -80,6 +90,11 @@ def test_the_page_of_bgmd_has_every_public_name() -> None:
 def test_the_page_of_training_has_every_public_name() -> None:
     names = {*optim.__all__, *sources.__all__} - INNER
     assert not_mentioned(names, page("training.md")) == []
+
+
+def test_the_page_of_the_guard_has_every_public_name() -> None:
+    names = {*distributed.__all__, monitor.Monitor.__name__, monitor.Suspect.__name__}
+    assert not_mentioned(names, page("guard.md")) == []
 
 
 def test_the_page_of_the_lab_has_every_public_name() -> None:

@@ -246,8 +246,9 @@ def _figures(products: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor, Tensor
     logs = (norms / norms.median()).log().clamp(SHORTEST, -SHORTEST)
     lengths = nothing.index_put((finite,), logs)
 
-    # The others are those that were not rejected: a wild row would hide behind itself.
-    used = (~rejected[finite]).double()
+    # The others are those that were not rejected, each with length 1: a wild row would hide behind
+    # itself, and a long one would make the others look turned.
+    used = (~rejected[finite]).double() / norms.clamp(min=norms.median() * math.exp(SHORTEST))
     weights = used.expand(len(finite), -1) * (1 - torch.eye(len(finite), dtype=torch.float64))
     image = weights @ among
     others = (image * weights).sum(1).clamp(min=0).sqrt()

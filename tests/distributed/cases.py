@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.distributed import Guard, guard
 
-SHAPES = [[(5, 7), (3,)], [(2, 3, 4)], [(11,), (40, 3), ()]]
+SHAPES: list[list[tuple[int, ...]]] = [[(5, 7), (3,)], [(2, 3, 4)], [(11,), (40, 3), ()]]
 """Shapes of the parameters of three units; none of them divides by the number of ranks."""
 
 SIZES = [sum(torch.Size(shape).numel() for shape in unit) for unit in SHAPES]
@@ -114,7 +115,8 @@ def columns_of_buckets(model: nn.Module) -> list[list[int]]:
     """The columns of every bucket of DistributedDataParallel, in their order."""
     if not isinstance(model, DistributedDataParallel):
         return []
-    starts, at = {}, 0
+    starts: dict[Tensor, int] = {}
+    at = 0
     for parameter in model.parameters():
         starts[parameter] = at
         at += parameter.numel()
@@ -140,10 +142,5 @@ def steps(kind: str, rule: str, batches: Sequence[Tensor], options: dict[str, An
 
 def two_nodes(rule: str, batches: Sequence[Tensor], options: dict[str, Any]) -> list[Seen]:
     """Steps of two nodes, which no rule can outvote: for the arithmetic only."""
-    from holdfast.distributed import _attach
-
-    unchecked, _attach.check_rule = _attach.check_rule, lambda *_: None  # type: ignore[assignment]
-    try:
+    with mock.patch("holdfast.distributed._attach.check_rule"):
         return steps("nodes", rule, batches, options)
-    finally:
-        _attach.check_rule = unchecked

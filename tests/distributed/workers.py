@@ -1,14 +1,13 @@
 """Processes that stay alive for many cases, each of which gets a process group of its own."""
 
 import faulthandler
-import io
 import os
 import pickle
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
@@ -18,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from holdfast.distributed import _roll_call
 
 N_WORKERS = 4
 
@@ -94,9 +95,9 @@ class Workers:
                 self.stop()
                 ranks = sorted(waiting.values())
                 raise AssertionError(f"{case.__name__} hangs on ranks {ranks}:\n{stacks}")
-            for pipe in ready:
-                assert isinstance(pipe, Connection)
-                rank = waiting[pipe]
+            for pipe, rank in waiting.items():
+                if pipe not in ready:
+                    continue
                 try:
                     answers[rank] = pickle.loads(pipe.recv_bytes())
                 except EOFError:
@@ -131,6 +132,7 @@ def _work(rank: int, pipe: Connection, port: int, stack_file: str) -> None:
     """Take cases from the pipe until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which closes the pipe
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    _roll_call.PATIENCE = 1.0  # all ranks are on this machine
     store = TCPStore("127.0.0.1", port, is_master=False)
     with Path(stack_file).open("w") as stacks:
         while True:
@@ -139,25 +141,34 @@ def _work(rank: int, pipe: Connection, port: int, stack_file: str) -> None:
             except EOFError:
                 return
             faulthandler.dump_traceback_later(PATIENCE - 5, file=stacks)
-            answer = _answer(rank, n, PrefixStore(prefix, store), timeout, case, args)
+            dist.init_process_group(
+                "gloo",
+                store=(case_store := PrefixStore(prefix, store)),
+                rank=rank,
+                world_size=n,
+                timeout=timedelta(seconds=timeout),
+            )
+            answer = _answer(case, args)
             faulthandler.cancel_dump_traceback_later()
-            pipe.send_bytes(answer)
+            pipe.send_bytes(pickle.dumps(answer))
+            has_failed = isinstance(answer, Failure)
+            _leave(case_store, rank, n, timedelta(seconds=0.5 if has_failed else timeout))
 
 
-def _answer(
-    rank: int, n: int, store: Any, timeout: float, case: Callable[..., Any], args: tuple[Any, ...]
-) -> bytes:
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=n, timeout=timedelta(seconds=timeout)
-    )
+def _answer(case: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
-        answer: Any = case(*args)
-        buffer = io.BytesIO()
-        pickle.dump(answer, buffer)
-        return buffer.getvalue()
+        return case(*args)
     except Exception as error:
-        return pickle.dumps(Failure(type(error).__name__, str(error), traceback.format_exc()))
-    finally:
-        # A rank that has failed closes its connections here, which ends the waiting of the others.
-        dist.destroy_process_group()
-        sys.stdout.flush()
+        return Failure(type(error).__name__, str(error), traceback.format_exc())
+
+
+def _leave(store: PrefixStore, rank: int, n: int, patience: timedelta) -> None:
+    """End the process group once all ranks are done, or after a while.
+
+    Gloo may abort a process whose peer leaves early. A rank that has failed does leave, and closes
+    its connections, which ends the waiting of the others.
+    """
+    store.set(f"done/{rank}", "")
+    with suppress(RuntimeError):
+        store.wait([f"done/{other}" for other in range(n)], patience)
+    dist.destroy_process_group()

@@ -17,7 +17,7 @@ import holdfast
 from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
 from holdfast.distributed._ddp import BucketReducer, SingleBucketReducer, guarded
-from holdfast.distributed._fsdp import NodeReducer, UnitReduceScatter, UnitSteps
+from holdfast.distributed._fsdp import NodeReducer, UnitAllGather, UnitReduceScatter, UnitSteps
 from holdfast.distributed._guard import Guard
 from holdfast.distributed._modes import Gathered, Mode, Sharded
 from holdfast.distributed._plain import GradientReducer
@@ -62,6 +62,16 @@ def guard(
     Call it once on every rank, after the model was wrapped and before the first backward pass. The
     training loop does not change. With nothing wrong, the default rule is the mean.
 
+    All ranks must make the same backward passes, as without a guard: a rank that makes fewer of
+    them is named once the timeout of the process group is over. What the guard knows may be read on
+    any rank by itself.
+
+    In `DistributedDataParallel.join`, a rank without data sends zeros and counts as left out, as
+    does a rank whose whole gradient is zero; if fewer ranks have data than the rule needs, zeros
+    count as rows. At the end of `join`, the wrapper copies the parameters of the rank that came
+    last. A plain module is reduced in its optimizer's step, which all ranks must make: a gradient
+    scaler that skips the step of one rank must not be used with it, and a closure is refused.
+
     Args:
         model: a module in `DistributedDataParallel`, or one that `fully_shard` was applied to, or a
             plain module with the same parameters on all ranks.
@@ -81,14 +91,18 @@ def guard(
         on_mismatch: what to do if the parameters of a rank differ from those of the majority:
             "warn", "raise", or "copy" those of the majority.
         window: number of steps that :meth:`Guard.suspects` looks at.
-        on_suspect: called with a row that becomes suspect; by default a warning is logged.
-        timeout: how long to wait for the other ranks to call this function.
+        on_suspect: called, on every rank, with a row that becomes suspect; by default a warning is
+            logged. An error that it raises on one rank leaves the others waiting at the next step.
+        timeout: how long to wait for the other ranks to call this function, :meth:`Guard.exclude`
+            or :meth:`Guard.load_state_dict`.
     """
     rule = as_rule(rule)
     check_count("check_every", check_every)
     if not (dist.is_available() and dist.is_initialized()):
         raise failure("guard", "be called after init_process_group", "no process group")
     kind = kind_of_model(model, optimizer, nodes)
+    if optimizer is not None and GradientReducer.is_attached_to(optimizer):
+        raise failure("optimizer", "have no guard yet", "one")
     per = CHOICES[kind][0] if per is None else per
     _check_choice("per", per, CHOICES[kind])
     _check_choice("mode", mode, ("sharded", "gathered"))
@@ -113,7 +127,7 @@ def guard(
     members = [roll.members[dist.get_group_rank(everyone, rank)] for rank in ranks]
     found = Guard(rule, travels, roll, members, window=window, on_suspect=on_suspect)
     ignored = _ignored_names(model)
-    copies = [] if kind == "fsdp" and nodes is None else _local_parameters(model, ignored)
+    copies = _local_parameters(model, ignored)
     # In the group of the thread, if there is one: others must not enter it.
     all_ranks = group if nodes is None else everyone
     replicas = Replicas(copies, group, all_ranks, shard, roll.members, on_mismatch, device)
@@ -124,16 +138,16 @@ def guard(
     def at_end() -> None:
         if kind != "fsdp":
             buffers.combine()
-        if check_every and (found.n_steps + 1) % check_every == 0:
-            replicas.check(found.decisions)
+        has_replicas = kind != "fsdp" or nodes is not None
+        if has_replicas and check_every and (found.n_steps + 1) % check_every == 0:
+            replicas.check()
 
     if isinstance(model, DistributedDataParallel):
         _attach_to_ddp(found, model, per, at_end)
     elif isinstance(model, FSDPModule):
         _attach_to_units(found, model, nodes is not None, at_end)
     elif optimizer is not None:
-        reducer = GradientReducer(found, model, at_end)
-        optimizer.register_step_pre_hook(reducer.before_step)
+        GradientReducer(found, model, at_end).attach_to(optimizer)
     return found
 
 
@@ -153,6 +167,7 @@ def _attach_to_units(
     steps = UnitSteps(found, at_end)
     for module in model.modules():
         if isinstance(module, FSDPModule):
+            module.set_custom_all_gather(UnitAllGather(found))  # type: ignore[arg-type]
             if is_for_nodes:
                 module.set_all_reduce_hook(NodeReducer(steps))
             else:
@@ -176,11 +191,12 @@ def _group_of_rows(
 
 def _twin_of(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     """Another group of the same ranks, with the same timeout."""
-    return dist.new_group(
+    found: dist.ProcessGroup = dist.new_group(
         dist.get_process_group_ranks(group),
         timeout=group._get_backend(device).options._timeout,
         use_local_synchronization=True,
     )
+    return found
 
 
 def _ignored_names(model: nn.Module) -> set[str]:

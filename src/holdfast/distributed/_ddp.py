@@ -109,7 +109,7 @@ class SingleBucketReducer:
             if torch._C._current_graph_task_id() == -1:
                 self._wait()
             else:
-                torch.autograd.Variable._execution_engine.queue_callback(self._wait)  # type: ignore[attr-defined]
+                torch.autograd.Variable._execution_engine.queue_callback(self._wait)
         return result
 
     def _wait(self) -> None:

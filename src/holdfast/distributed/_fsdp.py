@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from holdfast.checks import failure
+from holdfast.distributed._collectives import start_all_gather
 from holdfast.distributed._guard import Guard
 
 
@@ -62,7 +63,7 @@ class UnitSteps:
         if not self._will_end:
             self._will_end = True
             # The callback of fully_shard, which reduces the first units, was queued before.
-            torch.autograd.Variable._execution_engine.queue_callback(self._end)  # type: ignore[attr-defined]
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def _end(self) -> None:
         was_open, self._is_open, self._will_end = self._is_open, False, False
@@ -70,6 +71,34 @@ class UnitSteps:
             with self.guard.roll.naming(self.guard.n_steps):
                 self._at_end()
             self.guard.end_step()
+
+
+@final
+class UnitAllGather:
+    """Gathers the parameters of one unit as `fully_shard` does, and names a rank that is missing."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Memory for a collective."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Write the shards of all ranks to `output_tensor`."""
+        with self._guard.roll.naming(self._guard.n_steps):
+            work = start_all_gather(output_tensor, input_tensor, group)
+            # Collectives of a GPU fail elsewhere, and must not be waited for here.
+            if async_op and output_tensor.device.type != "cpu":
+                return work
+            work.wait()
+        return None
 
 
 @final

@@ -1,7 +1,7 @@
 """A rule in the place of the all-reduce, and what it knows of the ranks."""
 
+import hashlib
 import logging
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -84,13 +84,17 @@ class Guard:
         return sorted(self._excluded)
 
     def exclude(self, row: int) -> None:
-        """Leave a row out of all further steps. Every rank must call it, before the same step."""
+        """Leave a row out of all further steps.
+
+        Every rank must call it, between the same steps; it waits for the others.
+        """
         check_count("row", row)
         if row >= self.mode.n:
             raise failure("row", f"be one of {self.mode.n} rows", row)
         n_left = self.mode.n - len(self._excluded | {row})
         if n_left < self.rule.n_needed:
             raise failure("row", f"leave the {self.rule.n_needed} rows of {self.rule}", n_left)
+        self.roll.agree("exclude", f"row {row} before step {self.n_steps}")
         self._excluded.add(row)
 
     def begin_step(self) -> None:
@@ -154,12 +158,6 @@ class Guard:
     def _log_suspect(self, suspect: Suspect) -> None:
         log.warning("%s is suspect: %s", self.members[suspect.row], suspect.reason)
 
-    @property
-    def decisions(self) -> int:
-        """What the next decisions depend on besides the rows, as one number."""
-        state = (self.n_steps, self.excluded, bytes(self._generator.get_state().tolist()))
-        return zlib.crc32(repr(state).encode())
-
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs, the same on every rank."""
         return {
@@ -170,9 +168,15 @@ class Guard:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume. With another number of rows, who was left out and watched before is forgotten."""
+        """Resume. With another number of rows, who was left out and watched before is forgotten.
+
+        Every rank must call it with the same state; it waits for the others.
+        """
         if not isinstance(state, dict) or set(state) != set(self.state_dict()):
             raise failure("state", "be a state of Guard", type(state).__name__)
+        generator = bytes(state["generator"].tolist())
+        digest = hashlib.sha256(generator + repr(state["excluded"]).encode()).hexdigest()
+        self.roll.agree("load_state_dict", f"step {state['n_steps']} ({digest[:8]})")
         if len(state["monitor"]["counts"]) == self.mode.n:
             self.monitor.load_state_dict(state["monitor"])  # may refuse, before anything changes
             self._excluded = set(state["excluded"])

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from holdfast.distributed._roll_call import restart_count
+from holdfast.distributed._meeting import meet
 
 
 def init_process_group(
@@ -15,7 +15,8 @@ def init_process_group(
     """Call `torch.distributed.init_process_group` as torchrun's environment says.
 
     After a restart, torchrun's key-value store still holds the addresses of the processes that have
-    died, and gloo would dial them. Each attempt therefore gets keys of its own.
+    died, and gloo would dial them. Each attempt therefore gets keys of its own, on which the ranks
+    agree, because torchrun does not count restarts alike on all nodes.
 
     Args:
         backend: "gloo", "nccl", or None for torch's choice.
@@ -23,9 +24,11 @@ def init_process_group(
     """
     store, rank, world_size = next(rendezvous("env://", timeout=timeout))
     store.set_timeout(timeout)
+    ranks = PrefixStore("holdfast", store)
+    name = meet(ranks, rank, world_size, timeout, "call `init_process_group`")
     dist.init_process_group(
         backend,
-        store=PrefixStore(f"attempt {restart_count()}", store),
+        store=PrefixStore(name, ranks),
         rank=rank,
         world_size=world_size,
         timeout=timeout,

@@ -57,24 +57,19 @@ class Replicas:
         self._members, self._on_mismatch = members, on_mismatch
 
     @torch.no_grad()
-    def check(self, decisions: int) -> list[int]:
-        """Compare the parameters of all ranks; returns the ranks that differ from the majority.
-
-        Args:
-            decisions: what the next decisions of this rank depend on, as one number.
-        """
+    def check(self) -> list[int]:
+        """Compare the parameters of all ranks; returns the ranks that differ from the majority."""
         # A gather over everyone, although only equal shards are compared: if some ranks raised an
         # error and others did not, these would wait for them.
-        own = [checksum(self._parameters), self._shard, decisions]
-        found = all_gather(torch.tensor(own, device=self._device), self._everyone).tolist()
-        _check_decisions(self._members, [entry[2] for entry in found])
+        own = torch.tensor([checksum(self._parameters), self._shard], device=self._device)
+        found = all_gather(own, self._everyone).tolist()
         usual: dict[int, int] = {}
-        for shard in {entry[1] for entry in found}:
+        for shard in sorted({entry[1] for entry in found}):
             sums = [entry[0] for entry in found if entry[1] == shard]
             usual[shard], n_equal = Counter(sums).most_common(1)[0]
             if 2 * n_equal <= len(sums) and n_equal < len(sums):
                 raise RanksDifferError("no majority of the ranks has the same parameters.")
-        different = [i for i, (total, shard, _) in enumerate(found) if total != usual[shard]]
+        different = [i for i, (total, shard) in enumerate(found) if total != usual[shard]]
         if not different:
             return []
         names = ", ".join(str(self._members[i]) for i in different)
@@ -94,16 +89,6 @@ class Replicas:
         source = next(rank for rank, at in zip(ranks, positions, strict=True) if are_usual[at])
         for parameter in self._parameters:
             dist.broadcast(parameter, source, group=self._group)
-
-
-def _check_decisions(members: Sequence[Member], decisions: list[int]) -> None:
-    usual = Counter(decisions).most_common(1)[0][0]
-    names = [str(m) for m, found in zip(members, decisions, strict=True) if found != usual]
-    if names:
-        raise RanksDifferError(
-            f"guards must have the same state on all ranks, got another one on {', '.join(names)} "
-            "(`exclude` and `load_state_dict` must be called on every rank)."
-        )
 
 
 @final

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import final
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from holdfast.distributed._meeting import meet
 from holdfast.distributed._processes import condition, place
 from holdfast.errors import RankFailedError, RanksDifferError
 
@@ -44,11 +45,6 @@ class Member:
         return f"rank {self.rank} ({self.host}, process {self.pid}, {self.device})"
 
 
-def restart_count() -> int:
-    """How often torchrun has restarted the processes; 0 without torchrun."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
 @final
 class RollCall:
     """The ranks of a group, known by name.
@@ -70,11 +66,11 @@ class RollCall:
         description: Mapping[str, object],
         timeout: timedelta,
     ) -> None:
-        # Keys of an earlier attempt under torchrun stay in the store. The introductions of one rank
-        # are numbered there, and all ranks make theirs in the same order.
-        store = PrefixStore(f"holdfast/{restart_count()}", group.get_group_store())
-        self._rank = group.rank()
-        self._store = PrefixStore(str(store.add(f"calls/{self._rank}", 1)), store)
+        self._rank, self._n, self._timeout = group.rank(), group.size(), timeout
+        store = PrefixStore("holdfast", group.get_group_store())
+        name = meet(store, self._rank, group.size(), timeout, "call `guard`")
+        self._store = PrefixStore(name, store)
+        self._n_agreed = 0
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
         me, here = Member(self._rank, platform.node(), os.getpid(), str(device)), place()
         texts = json.dumps({name: str(value) for name, value in description.items()})
@@ -82,24 +78,37 @@ class RollCall:
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)
         self._store.set(f"member/{self._rank}", json.dumps([asdict(me), here, digest]))
-        found = [self._introduced(rank, timeout) for rank in range(group.size())]
-        self.members = [member for member, _, _ in found]
+        found = self._read_all("member", "guard")
+        self.members = [Member(**member) for member, _, _ in found]
         self._neighbors = [i for i, (_, there, _) in enumerate(found) if here and there == here]
         if len({digest for _, _, digest in found}) > 1:
-            keys = [f"description/{rank}" for rank in range(group.size())]
-            _check_equal(self.members, [json.loads(self._store.get(key)) for key in keys])
+            _check_equal(self.members, self._read_all("description", "guard"))
 
-    def _introduced(self, rank: int, timeout: timedelta) -> tuple[Member, str, str]:
-        key = f"member/{rank}"
-        try:
-            self._store.wait([key], timeout)
-        except RuntimeError as error:
-            seconds = timeout.total_seconds()
-            raise RankFailedError(
-                f"rank {rank} did not call `guard` within {seconds:.0f} seconds."
-            ) from error
-        member, there, digest = json.loads(self._store.get(key))
-        return Member(**member), there, digest
+    def agree(self, call: str, value: object) -> None:
+        """Wait for all ranks to make the same call; raise an error if one does not.
+
+        Args:
+            call: the name of the method.
+            value: what must be equal on all ranks.
+        """
+        self._n_agreed += 1
+        topic = f"agreed/{self._n_agreed}"
+        self._store.set(f"{topic}/{self._rank}", json.dumps({call: str(value)}))
+        _check_equal(self.members, self._read_all(topic, call))
+
+    def _read_all(self, topic: str, call: str) -> list[Any]:
+        """What each of the ranks has written about a topic in the course of a call."""
+        found = []
+        for rank in range(self._n):
+            key = f"{topic}/{rank}"
+            try:
+                self._store.wait([key], self._timeout)
+            except RuntimeError as error:
+                seconds = self._timeout.total_seconds()
+                message = f"rank {rank} did not call `{call}` in {seconds:g} seconds."
+                raise RankFailedError(message) from error
+            found.append(json.loads(self._store.get(key)))
+        return found
 
     def beat(self, step: int) -> None:
         """Tell that this rank has reached the collectives of this step."""
