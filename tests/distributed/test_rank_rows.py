@@ -87,7 +87,7 @@ def on_ranks(model: str, loss: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     network = MODELS[model]()
     ranks = Ranks({"test": "rows"})
-    source = RankRows(network, LOSSES[loss], ranks)  # type: ignore[arg-type]
+    source = RankRows(network, LOSSES[loss], ranks)
     found = trained(network, source, ranks.n)
     assert source.samples_of(1).tolist() == list(range(5, 10))
     assert len(source.seconds) == ranks.n
@@ -102,7 +102,7 @@ def test_rows_losses_and_buffers_are_those_of_one_process(
     workers: Workers, model: str, loss: str, n: int
 ) -> None:
     network = MODELS[model]()
-    one = MicroBatches(network, LOSSES[loss], n_rows=n)  # type: ignore[arg-type]
+    one = MicroBatches(network, LOSSES[loss], n_rows=n)
     expected = trained(network, one, n)
     found = workers.run(on_ranks, model, loss, n=n)
     for other in found[1:]:  # bit for bit

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed import ReduceOp, TCPStore
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed import ReduceOp
 from torch.nn.functional import cross_entropy
 
 from holdfast.aggregators import as_rule
@@ -124,7 +125,7 @@ def test_a_spare_is_no_row(lighthouse: Any, rule: str) -> None:
     def work(i: int) -> tuple[Tensor, bool]:
         mode = WorldSizeMode.FIXED_WITH_SPARES
         options = {"min_size": N - 1, "world_size_mode": mode}
-        with replica(lighthouse, i, rule, **options) as (manager, _):  # type: ignore[arg-type]
+        with replica(lighthouse, i, rule, **options) as (manager, _):
             while True:
                 manager.start_quorum()
                 tensor = row(i)
@@ -248,6 +249,6 @@ def test_bad_input() -> None:
         ({"reduce_op": ReduceOp.MAX}, "reduce_op"),
     ):
         with pytest.raises(ValueError, match=f"`{name}` must be"):
-            robust.allreduce(torch.ones(2), **arguments)  # type: ignore[arg-type]
+            robust.allreduce(torch.ones(2), **arguments)
     with pytest.raises(ValueError, match=r"`tensor` must have a floating dtype, got torch.int64"):
         robust.allreduce(torch.arange(2))

@@ -14,7 +14,17 @@ from holdfast.lab.records import read_record
 from tests.slow.launch import ROOT
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
-TRAIN = ("train", "--model", "mlp", "--rows", "4", "--batch", "8", "--threads", "1")
+TRAIN: tuple[str, ...] = (
+    "train",
+    "--model",
+    "mlp",
+    "--rows",
+    "4",
+    "--batch",
+    "8",
+    "--threads",
+    "1",
+)
 TRAIN += ("--attack", "scaled-flip", "--corrupt", "0.25", "--fixed", "--evaluate-every", "20")
 LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "-m")
 
@@ -105,7 +115,13 @@ def test_wrong_use_is_refused_by_all_ranks_in_one_sentence(
 
 def test_a_killed_rank_is_named_and_the_restarted_run_ends_the_same(tmp_path: Path) -> None:
     steps, folder = ("--steps", "300", "--checkpoint-seconds", "0"), tmp_path / "many"
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
+    launch: tuple[str, ...] = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "4",
+    )
     launch += ("--max-restarts", "1", "-m")
     process = start(tmp_path, *launch, "holdfast", *TRAIN, *steps, "--folder", "many")
     wait_for_step(folder, 5)

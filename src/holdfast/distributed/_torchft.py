@@ -7,8 +7,8 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions
 from torch.distributed import ReduceOp
-from torch.distributed.distributed_c10d import AllgatherOptions
 
 from holdfast.aggregators import Aggregate, Aggregator, as_rule
 from holdfast.checks import failure
@@ -128,9 +128,9 @@ class DoneWork(dist.Work):
         super().__init__()
         self._future: Any = torch.futures.Future()
         self._future.set_result(tensor)
-        self._future._fut = self._future  # DistributedDataParallel of torchft returns this one
+        setattr(self._future, "_fut", self._future)  # noqa: B010 - DistributedDataParallel of torchft returns this one
 
-    def wait(self, timeout: timedelta | None = None) -> bool:  # type: ignore[override]
+    def wait(self, timeout: timedelta | None = None) -> bool:
         """There is nothing to wait for."""
         return True
 
