@@ -10,13 +10,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import bgmd, core, training
+from benchmarks import bgmd, core, guard, training
 from benchmarks.core import Table
 from benchmarks.machine import describe
 
 FOLDER = Path(__file__).parent.parent / "docs" / "benchmarks"
 
-PAGES: dict[str, ModuleType] = {"core": core, "bgmd": bgmd, "training": training}
+PAGES: dict[str, ModuleType] = {
+    "core": core,
+    "bgmd": bgmd,
+    "training": training,
+    "guard": guard,
+}
 """Each page has a module with TITLE, TABLES, BARS and `bars`; `draw`, if it has one, makes its figures."""
 
 

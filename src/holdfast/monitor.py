@@ -135,6 +135,8 @@ class Monitor:
             if suspect is not None:
                 return {row: suspect}
         longer, turned = self._lengths.change(LONGER), self._cosines.change(TURNED)
+        if not (bool(longer.any()) or bool(turned.any())):
+            return {}
         # In units of their limits, so that the greatest change decides.
         most = torch.maximum((longer / LONGER).abs(), (turned / TURNED).abs()).argmax()
         suspect = self._changed(int(most), certain=CERTAIN)
@@ -209,8 +211,9 @@ class _Course:
     def change(self, least_change: float, certain: float = CERTAIN) -> Tensor:
         """[n] the change of the recent mean; 0 where it is small or may be chance."""
         n_recent = (~self._recent.isnan()).sum(0)
-        change = self._recent.nanmean(0) - self._mean
-        spread = (self._recent - self._recent.nanmean(0)).square().nanmean(0)
+        recent = self._recent.nanmean(0)
+        change = recent - self._mean
+        spread = (self._recent - recent).square().nanmean(0)
         error = (spread / n_recent + self._variance / self._count.clamp(max=self._horizon)).sqrt()
         enough = (2 * n_recent >= len(self._recent)) & (self._count >= len(self._recent))
         counts = enough & (change.abs() > least_change) & (change.abs() > certain * error)

@@ -119,8 +119,6 @@ def test_equal_to_one_process(workers: Workers, kind: str, rule: str, mode: str)
         sizes = [len(block) for block in blocks]
         if kind == "fsdp":
             sizes = padded_units(4)
-        elif mode == "sharded":
-            sizes = [padded(size, 4) for size in sizes]
         wanted = expected(rule, rows, blocks, sizes, kind in ("ddp", "plain"))
         assert_close(one, wanted, name)
         if name == "clean" and rule in ("mean", "radius-filter"):
@@ -135,9 +133,6 @@ def test_nodes_are_rows(workers: Workers, rule: str, mode: str) -> None:
     assert_equal_bits(seen)
     for step, (name, rows) in enumerate(rows_by_name.items()):
         nodes = rows.view(2, 2, D).mean(1)
-        # Each of the two shards is padded once more, to be shared by two nodes.
         sizes = padded_units(2)
-        if mode == "sharded":
-            sizes = [2 * padded(size // 2, 2) for size in sizes]
         wanted = expected(rule, nodes, UNITS, sizes, False)
         assert_close(seen[0][step], wanted, name)

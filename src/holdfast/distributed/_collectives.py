@@ -24,6 +24,10 @@ def start_all_gather(found: Tensor, tensor: Tensor, group: dist.ProcessGroup) ->
     return work
 
 
+SMALL = 2**12
+"""Up to so many numbers, to send all of them to every rank costs no more than one message does."""
+
+
 @final
 class GroupHolders:
     """The ranks of a process group as holders of some columns each.
@@ -37,10 +41,21 @@ class GroupHolders:
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self._group, self._device = group, device
+        # An all-reduce of gloo takes many turns between threads of all ranks, whatever its size. On
+        # two cores, 4 ranks: 4 ms, where everything to everybody takes 0.7 ms; 8 ranks: 25 and 6.
+        self._has_slow_all_reduce = dist.get_backend(group) == "gloo"
 
     def sum(self, partial: Tensor) -> Tensor:
         total = partial.to(self._device, copy=True)
-        dist.all_reduce(total, group=self._group)
+        if self._has_slow_all_reduce and total.numel() <= SMALL:
+            copies = total.expand(self._group.size(), *total.shape).contiguous()
+            found = torch.empty_like(copies)
+            dist.all_to_all_single(found.view(-1), copies.view(-1), group=self._group)
+            total.zero_()
+            for one in found:  # in the order of the ranks, so that all have the same bits
+                total += one
+        else:
+            dist.all_reduce(total, group=self._group)
         return total.to(partial.device)
 
     def max(self, partial: Tensor) -> Tensor:

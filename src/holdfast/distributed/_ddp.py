@@ -59,11 +59,13 @@ class BucketReducer:
         tensors = [sent.wait() for sent, _ in arrived]
         # Buckets of different dtypes are measured, and summed, in the widest of them.
         dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
-        columns = guard.reduce([tensor.to(dtype) for tensor in tensors], zero_is_absent=True)
+        size = sum(sent.size for sent, _ in arrived)
+        rows = [tensor.to(dtype) for tensor in tensors]
+        columns = guard.reduce(rows, size=size, zero_is_absent=True)
         parts = columns.split([tensor.shape[1] for tensor in tensors])
         results = []
         for (sent, _), part in zip(arrived, parts, strict=True):
-            result = guard.mode.whole(part.to(sent.rows.dtype), sent.size)
+            result = guard.mode.whole(part.to(sent.rows.dtype), sent)
             # The reducer reads the storage from its start, also that of a view.
             results.append(result.clone() if result.storage_offset() else result)
         return results
@@ -121,8 +123,8 @@ class SingleBucketReducer:
         guard = self._guard
         with guard.roll.naming(guard.n_steps):
             sent = guard.mode.send(vector)
-            columns = guard.reduce([sent.wait()], zero_is_absent=False)
-            result = guard.mode.whole(columns, sent.size)
+            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=False)
+            result = guard.mode.whole(columns, sent)
             if is_last:
                 self._at_end()
         return result.clone() if result.storage_offset() else result

@@ -123,9 +123,11 @@ class UnitReduceScatter:
         """Write this rank's shard of the aggregate of all `input_tensor`s to `output_tensor`."""
         factor = _factor(op, group.size())
         with self._steps.unit() as guard:
-            rows = guard.mode.send(input_tensor).wait()
-            shard = guard.mode.shard(guard.reduce([rows], zero_is_absent=False))
-        torch.mul(shard, factor, out=output_tensor)
+            sent = guard.mode.send(input_tensor)
+            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=False)
+            guard.mode.shard(columns, sent, out=output_tensor)
+        if factor != 1.0:
+            output_tensor.mul_(factor)
 
 
 @final
@@ -139,8 +141,10 @@ class NodeReducer:
         """Replace the shard of this node by that of the aggregate of all nodes."""
         with self._steps.unit() as guard:
             sent = guard.mode.send(shard)
-            columns = guard.reduce([sent.wait()], zero_is_absent=False)
-            shard.copy_(guard.mode.whole(columns, sent.size))
+            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=False)
+            whole = guard.mode.whole(columns, sent)
+            if whole.data_ptr() != shard.data_ptr():
+                shard.copy_(whole)
 
 
 def _factor(op: Any, n: int) -> float:

@@ -102,15 +102,16 @@ class Guard:
         self._units = []
         self.roll.beat(self.n_steps)
 
-    def reduce(self, tensors: Sequence[Tensor], *, zero_is_absent: bool) -> Tensor:
+    def reduce(self, tensors: Sequence[Tensor], *, size: int, zero_is_absent: bool) -> Tensor:
         """The aggregate [c] of rows [n, c], given as one tensor or several, for one unit.
 
         Args:
             tensors: this rank's columns of all rows.
+            size: number of entries of the vectors that each rank has sent.
             zero_is_absent: whether a row of zeros belongs to a rank that has no gradient, and is
                 left out. In a unit of a model zeros may be a gradient.
         """
-        d = self.mode.n_columns(sum(tensor.shape[1] for tensor in tensors))
+        d = self.mode.n_columns(size)
         rows = DenseRows(tensors, holders=self.mode.holders, n_columns=d)
         used = torch.tensor([i for i in range(rows.n) if i not in self._excluded])
         try:

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holdfast.distributed._collectives import GroupHolders, all_gather, start_all_gather
+from holdfast.distributed._collectives import GroupHolders, start_all_gather
+from holdfast.distributed._memory import Memory
 from holdfast.geometry import ALONE, Holders
 
 
@@ -20,7 +21,7 @@ class Sent:
         rows: [n, c] all ranks' values of the columns that this rank will hold; after `wait`.
         size: number of entries of the vector.
         work: the collective.
-        vector: what is being sent, which must live until then.
+        vector: what is being sent, with zeros at its end if it had to be longer.
     """
 
     rows: Tensor
@@ -50,21 +51,27 @@ class Mode(ABC):
         self.holders: Holders = ALONE if holders is None else GroupHolders(holders, device)
         self._n_holders = 1 if holders is None else holders.size()
 
-    def n_columns(self, d: int) -> int:
-        """The number of columns of all holders, of which each has d."""
-        return self._n_holders * d
+    @abstractmethod
+    def n_columns(self, size: int) -> int:
+        """The number of columns of all holders, if each rank sends vectors of this size in all."""
 
     @abstractmethod
     def send(self, vector: Tensor) -> Sent:
         """Begin to send this rank's vector [m]."""
 
     @abstractmethod
-    def whole(self, columns: Tensor, size: int) -> Tensor:
-        """The vector [size] of which this rank has computed its `columns` [c]."""
+    def whole(self, columns: Tensor, sent: Sent) -> Tensor:
+        """The vector [size] of which this rank has computed its `columns` [c].
+
+        It may take the place of the vector that was sent. The rows are gone.
+        """
 
     @abstractmethod
-    def shard(self, columns: Tensor) -> Tensor:
-        """The n-th part of the vector that belongs to this rank, from the same columns."""
+    def shard(self, columns: Tensor, sent: Sent, out: Tensor) -> None:
+        """Write the n-th part of the vector that belongs to this rank to `out`.
+
+        The rows are gone.
+        """
 
 
 @final
@@ -74,21 +81,48 @@ class Sharded(Mode):
     Each rank reduces its own columns, and the others take its word for them.
     """
 
+    def __init__(
+        self, group: dist.ProcessGroup, holders: dist.ProcessGroup, device: torch.device
+    ) -> None:
+        super().__init__(group, holders, device)
+        self._memory = Memory()
+        # The all-gather of gloo goes through memory of its own, and takes four times as long as its
+        # all-to-all, to which columns of unequal number are no matter. That of nccl is a ring.
+        self._has_slow_all_gather = dist.get_backend(group) == "gloo"
+
+    def n_columns(self, size: int) -> int:
+        return self._n_holders // self.n * size
+
     def send(self, vector: Tensor) -> Sent:
         size = vector.numel()
-        width = -(-size // self.n)
-        padded = vector
-        if self.n * width != size:
-            padded = torch.nn.functional.pad(vector, (0, self.n * width - size))
-        rows = torch.empty_like(padded)
-        work = dist.all_to_all_single(rows, padded, group=self.group, async_op=True)
-        return Sent(rows.view(self.n, width), size, work, padded)
+        if size % self.n and (size < self.n or not self._has_slow_all_gather):
+            vector = torch.nn.functional.pad(vector, (0, -size % self.n))
+        sizes = self._sizes(vector)
+        own = [sizes[self.rank]] * self.n
+        rows = self._memory.take(sum(own), vector)
+        work = dist.all_to_all_single(rows, vector, own, sizes, group=self.group, async_op=True)
+        return Sent(rows.view(self.n, -1), size, work, vector)
 
-    def whole(self, columns: Tensor, size: int) -> Tensor:
-        return all_gather(columns, self.group).view(-1)[:size]
+    def whole(self, columns: Tensor, sent: Sent) -> Tensor:
+        rows, vector = sent.rows, sent.vector
+        if self._has_slow_all_gather:
+            # To send the same to everybody is to gather.
+            for row in rows:
+                row.copy_(columns)
+            own = [len(columns)] * self.n
+            dist.all_to_all_single(vector, rows.view(-1), self._sizes(vector), own, self.group)
+        else:
+            start_all_gather(vector, columns, self.group).wait()
+        self._memory.give_back(rows)
+        return vector[: sent.size]
 
-    def shard(self, columns: Tensor) -> Tensor:
-        return columns
+    def shard(self, columns: Tensor, sent: Sent, out: Tensor) -> None:
+        out.copy_(columns)
+        self._memory.give_back(sent.rows)
+
+    def _sizes(self, vector: Tensor) -> list[int]:
+        """How many columns each rank holds: as many as the others, or one more."""
+        return [len(part) for part in vector.tensor_split(self.n)]
 
 
 @final
@@ -101,8 +135,11 @@ class Gathered(Mode):
         work = start_all_gather(rows, vector, self.group)
         return Sent(rows.view(self.n, -1), vector.numel(), work, vector)
 
-    def whole(self, columns: Tensor, size: int) -> Tensor:
+    def n_columns(self, size: int) -> int:
+        return self._n_holders * size
+
+    def whole(self, columns: Tensor, sent: Sent) -> Tensor:
         return columns
 
-    def shard(self, columns: Tensor) -> Tensor:
-        return columns.chunk(self.n)[self.rank]
+    def shard(self, columns: Tensor, sent: Sent, out: Tensor) -> None:
+        out.copy_(columns.chunk(self.n)[self.rank])

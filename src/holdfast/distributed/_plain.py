@@ -56,8 +56,8 @@ class GradientReducer:
             parts = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in used]
             vector = torch.cat([part.flatten().to(dtype) for part in parts])
             sent = guard.mode.send(vector)
-            columns = guard.reduce([sent.wait()], zero_is_absent=True)
-            whole = guard.mode.whole(columns, sent.size)
+            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=True)
+            whole = guard.mode.whole(columns, sent)
             self._at_end()
         for parameter, part in zip(used, whole.split([p.numel() for p in used]), strict=True):
             value = part.view(parameter.shape).to(parameter.dtype)
