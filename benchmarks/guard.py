@@ -98,7 +98,12 @@ def _steps(network: Network, models: list[tuple[str, int, int]], kinds: list[str
 
 
 def fsdp_units() -> Table:
-    """A guarded reduce-scatter of one unit of `fully_shard` over the plain one; 4 ranks."""
+    """A guarded reduce-scatter of one unit of `fully_shard` over the plain one; 4 ranks.
+
+    The reduce-scatter of gloo is slow: it takes longer than its all-reduce, of which it is a half.
+    Over half of an all-reduce, the guard would be at about 2 for the larger vector and 3 for the
+    smaller one.
+    """
     table = []
     for d, n_rounds in ((LENET, 40), (RESNET18, 15)):
         best = Loopback(N_RANKS).run(
@@ -165,8 +170,8 @@ def model_against_measurement() -> Table:
 
     Bytes per rank are counted on hosts without a limit, with the headers of all packets. Gram and
     weighted sum are predicted from the time at 4 ranks: n · d operations per rank for the one, d
-    for the other, on cores that n ranks share. With two rows the Gram matrix waits for memory, not
-    for multiplications, so that the model is too low there.
+    for the other, on cores that n ranks share. At 2 ranks the model is too low by a factor of
+    about three for both; probably they wait for memory there, which was not examined.
     """
     table: Table = []
     d = RESNET18
@@ -321,5 +326,10 @@ BARS = (
     "beside an all-reduce of LeNet's gradient within one machine, which takes 4 ms, they weigh most. "
     "(2) A rule for the whole model cannot send its result before the last bucket has come: half of "
     "the bytes are not hidden behind the backward pass, where plain DDP hides nearly all. Per bucket "
-    "they are hidden, too. (3) Between hosts, what a rank computes delays what it sends."
+    "they are hidden, too. (3) Between hosts, the rest is not examined; probably what a rank computes "
+    "delays what it sends, because four hosts share two cores. "
+    "Each rank was pinned to a core, with priority over the rest of the machine, which was not idle. "
+    "Ratios of LeNet's size moved between runs: aggregation 2.5 to 3.4, DDP step 1.17 to 1.25; those "
+    "of ResNet-18 less, 1.9 to 2.05 and 1.02 to 1.10. The tables have the last run. The bar on memory "
+    "stands for O(d)."
 )
