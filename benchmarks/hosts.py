@@ -110,7 +110,9 @@ class Hosts(Network):
     """Ranks on hosts of their own; made by :func:`hosts`."""
 
     def prefix(self, rank: int) -> list[str]:
-        return ["ip", "netns", "exec", _name(rank)]
+        name = _name(rank)
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
+        return ["ip", "netns", "exec", name, *named]
 
     def environment(self) -> dict[str, str]:
         # Every run has hosts to itself, whose ports are all free.
@@ -128,9 +130,9 @@ def missing() -> str | None:
         return "network namespaces are a matter of Linux"
     if os.geteuid() != 0:
         return "network namespaces need root"
-    absent = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+    absent = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
     if absent:
-        return f"{' and '.join(absent)} of iproute2 not found"
+        return f"{' and '.join(absent)} of iproute2 and util-linux not found"
     return None
 
 

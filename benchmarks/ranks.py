@@ -185,18 +185,17 @@ LENET_BATCH, RESNET_BATCH = 64, 16
 BATCHES = {"lenet": LENET_BATCH, "resnet-18": RESNET_BATCH}
 
 
-def wrapped(name: str, per: str) -> nn.Module:
+def wrapped(name: str, per: str) -> tuple[nn.Module, Guard | None]:
     """The model in DistributedDataParallel, guarded by the default rule, unless `per` is "plain"."""
     model = models[name](generator=stream(0, "model")).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     ddp = DistributedDataParallel(model)
-    if per != "plain":
-        guard(ddp, per=per)  # type: ignore[arg-type]
-    return ddp
+    return ddp, None if per == "plain" else guard(ddp, per=per)  # type: ignore[arg-type]
 
 
 def ddp_steps(name: str, n_rounds: int, n_calls: int, kinds: list[str]) -> dict[str, Any]:
     """Seconds and bytes of steps, and whether the parameters of all kinds end up equal."""
-    wrappers = {per: wrapped(name, per) for per in ["plain", *kinds]}
+    found = {per: wrapped(name, per) for per in ["plain", *kinds]}
+    wrappers = {per: model for per, (model, _) in found.items()}
     steps = {per: training_step(model, BATCHES[name]) for per, model in wrappers.items()}
     for step in steps.values():
         step()
@@ -204,7 +203,8 @@ def ddp_steps(name: str, n_rounds: int, n_calls: int, kinds: list[str]) -> dict[
     seconds = take_turns(steps, n_rounds, n_calls)
     sent = {per: bytes_sent(step, 2) for per, step in steps.items()}
     last = {per: difference(wrappers["plain"], wrappers[per]) for per in kinds}
-    return {"seconds": seconds, "sent": sent, "first": first, "last": last}
+    left_out = {per: int(one.counts.sum()) for per, (_, one) in found.items() if one is not None}
+    return {"seconds": seconds, "sent": sent, "first": first, "last": last, "left_out": left_out}
 
 
 def difference(one: nn.Module, other: nn.Module) -> float:

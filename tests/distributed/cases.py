@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.distributed import Guard, guard
+from holdfast.distributed._modes import Sharded
 
 SHAPES: list[list[tuple[int, ...]]] = [[(5, 7), (3,)], [(2, 3, 4)], [(11,), (40, 3), ()]]
 """Shapes of the parameters of three units; none of them divides by the number of ranks."""
@@ -144,3 +145,16 @@ def two_nodes(rule: str, batches: Sequence[Tensor], options: dict[str, Any]) -> 
     """Steps of two nodes, which no rule can outvote: for the arithmetic only."""
     with mock.patch("holdfast.distributed._attach.check_rule"):
         return steps("nodes", rule, batches, options)
+
+
+def both_exchanges(size: int) -> list[Tensor]:
+    """The rows of this rank, and its vector gathered again, within a host and between hosts."""
+    group = dist.distributed_c10d._get_default_group()
+    found = []
+    for is_on_one_host in (True, False):
+        mode = Sharded(group, group, torch.device("cpu"), is_on_one_host=is_on_one_host)
+        for _ in range(2):  # the second time in the same memory
+            sent = mode.send(torch.arange(size, dtype=torch.float64) + 0.1 * dist.get_rank())
+            rows = sent.wait()
+            found += [rows.clone(), mode.whole(rows[0].clone(), sent)]
+    return found

@@ -122,9 +122,10 @@ def guard(
     roll = RollCall(everyone, device, common | {"options": options} | _shapes(model), timeout)
     if per == "bucket":
         group = _twin_of(group, device)
-    travels = _mode(mode, group, nodes is not None, model, device)
     ranks = dist.get_process_group_ranks(group)
     members = [roll.members[dist.get_group_rank(everyone, rank)] for rank in ranks]
+    is_on_one_host = len({member.host for member in roll.members}) == 1
+    travels = _mode(mode, group, nodes is not None, model, device, is_on_one_host)
     found = Guard(rule, travels, roll, members, window=window, on_suspect=on_suspect)
     ignored = _ignored_names(model)
     copies = _local_parameters(model, ignored)
@@ -221,11 +222,13 @@ def _mode(
     is_for_nodes: bool,
     model: nn.Module,
     device: torch.device,
+    is_on_one_host: bool,
 ) -> Mode:
     if mode == "gathered":  # a node's row is spread over the shards of the node
         return Gathered(group, _mesh_of(model).get_group() if is_for_nodes else None, device)
     everyone = dist.distributed_c10d._get_default_group()
-    return Sharded(group, everyone if is_for_nodes else group, device)
+    holders = everyone if is_for_nodes else group
+    return Sharded(group, holders, device, is_on_one_host=is_on_one_host)
 
 
 def _shapes(model: nn.Module) -> dict[str, str]:

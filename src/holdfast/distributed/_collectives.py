@@ -1,6 +1,7 @@
 """Collectives in the words of rows: sums over holders of columns, and tensors of all ranks."""
 
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, Protocol, final
 
 import torch
 import torch.distributed as dist
@@ -24,8 +25,56 @@ def start_all_gather(found: Tensor, tensor: Tensor, group: dist.ProcessGroup) ->
     return work
 
 
+PIECE = 2**18
+"""Bytes that one rank sends to another before it turns to the next one."""
+
 SMALL = 2**12
 """Up to so many numbers, to send all of them to every rank costs no more than one message does."""
+
+
+class Pending(Protocol):
+    """A collective that was begun."""
+
+    def wait(self) -> object: ...
+
+
+@final
+class PiecewiseExchange:
+    """An all-to-all of gloo over a network, in pieces, begun at once.
+
+    The all-to-all of gloo itself sends all ranks whole vectors, some of which wait for others on
+    the way: between 4 hosts with 1 Gbit/s it takes 1.4 times as long. Within one host, where
+    nothing has to wait, it is a fifth faster than this.
+
+    Args:
+        found: [n, c] or a list of n vectors, for what comes from each rank.
+        given: what goes to each rank.
+        group: the ranks.
+    """
+
+    def __init__(
+        self, found: Sequence[Tensor], given: Sequence[Tensor], group: dist.ProcessGroup
+    ) -> None:
+        n, rank = group.size(), group.rank()
+        found[rank].copy_(given[rank])
+        size = max(1, PIECE // given[0].element_size())
+        received = [one.split(size) for one in found]
+        sent = [one.split(size) for one in given]
+        self._works: list[dist.Work | None] = []
+        for turn in range(max(len(pieces) for pieces in [*received, *sent])):
+            for distance in range(1, n):
+                source, target = (rank - distance) % n, (rank + distance) % n
+                if turn < len(received[source]):
+                    piece = received[source][turn]
+                    self._works.append(dist.irecv(piece, group=group, group_src=source))
+                if turn < len(sent[target]):
+                    piece = sent[target][turn]
+                    self._works.append(dist.isend(piece, group=group, group_dst=target))
+
+    def wait(self) -> None:
+        for work in self._works:
+            assert work is not None  # this rank is in the group
+            work.wait()
 
 
 @final

@@ -8,7 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holdfast.distributed._collectives import GroupHolders, start_all_gather
+from holdfast.distributed._collectives import (
+    GroupHolders,
+    Pending,
+    PiecewiseExchange,
+    start_all_gather,
+)
 from holdfast.distributed._memory import Memory
 from holdfast.geometry import ALONE, Holders
 
@@ -26,7 +31,7 @@ class Sent:
 
     rows: Tensor
     size: int
-    work: dist.Work
+    work: Pending
     vector: Tensor
 
     def wait(self) -> Tensor:
@@ -82,10 +87,15 @@ class Sharded(Mode):
     """
 
     def __init__(
-        self, group: dist.ProcessGroup, holders: dist.ProcessGroup, device: torch.device
+        self,
+        group: dist.ProcessGroup,
+        holders: dist.ProcessGroup,
+        device: torch.device,
+        *,
+        is_on_one_host: bool = True,
     ) -> None:
         super().__init__(group, holders, device)
-        self._memory = Memory()
+        self._memory, self._is_on_one_host = Memory(), is_on_one_host
         # The all-gather of gloo goes through memory of its own, and takes four times as long as its
         # all-to-all, to which columns of unequal number are no matter. That of nccl is a ring.
         self._has_slow_all_gather = dist.get_backend(group) == "gloo"
@@ -97,11 +107,9 @@ class Sharded(Mode):
         size = vector.numel()
         if size % self.n and (size < self.n or not self._has_slow_all_gather):
             vector = torch.nn.functional.pad(vector, (0, -size % self.n))
-        sizes = self._sizes(vector)
-        own = [sizes[self.rank]] * self.n
-        rows = self._memory.take(sum(own), vector)
-        work = dist.all_to_all_single(rows, vector, own, sizes, group=self.group, async_op=True)
-        return Sent(rows.view(self.n, -1), size, work, vector)
+        width = len(vector.tensor_split(self.n)[self.rank])
+        rows = self._memory.take(self.n * width, vector).view(self.n, width)
+        return Sent(rows, size, self._start_exchange(rows.view(-1), vector), vector)
 
     def whole(self, columns: Tensor, sent: Sent) -> Tensor:
         rows, vector = sent.rows, sent.vector
@@ -109,8 +117,7 @@ class Sharded(Mode):
             # To send the same to everybody is to gather.
             for row in rows:
                 row.copy_(columns)
-            own = [len(columns)] * self.n
-            dist.all_to_all_single(vector, rows.view(-1), self._sizes(vector), own, self.group)
+            self._start_exchange(vector, rows.view(-1)).wait()
         else:
             start_all_gather(vector, columns, self.group).wait()
         self._memory.give_back(rows)
@@ -120,9 +127,19 @@ class Sharded(Mode):
         out.copy_(columns)
         self._memory.give_back(sent.rows)
 
-    def _sizes(self, vector: Tensor) -> list[int]:
-        """How many columns each rank holds: as many as the others, or one more."""
-        return [len(part) for part in vector.tensor_split(self.n)]
+    def _start_exchange(self, found: Tensor, given: Tensor) -> Pending:
+        """Begin to send the parts of `given` to the ranks, and to write theirs to `found`.
+
+        One of both has the columns of all ranks. Each rank holds as many as the others, or one more.
+        """
+        into, of = found.tensor_split(self.n), given.tensor_split(self.n)
+        if self._has_slow_all_gather and not self._is_on_one_host:
+            return PiecewiseExchange(into, of, self.group)
+        sizes = [len(part) for part in into], [len(part) for part in of]
+        work: dist.Work = dist.all_to_all_single(
+            found, given, *sizes, group=self.group, async_op=True
+        )
+        return work
 
 
 @final
