@@ -73,16 +73,20 @@ class UnitSteps:
             self.guard.end_step()
 
 
+class UnitCollective:
+    """A collective of one unit in fresh memory."""
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Memory for the collective."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
 @final
-class UnitAllGather:
+class UnitAllGather(UnitCollective):
     """Gathers the parameters of one unit as `fully_shard` does, and names a rank that is missing."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Memory for a collective."""
-        return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
         self,
@@ -102,15 +106,11 @@ class UnitAllGather:
 
 
 @final
-class UnitReduceScatter:
+class UnitReduceScatter(UnitCollective):
     """Reduces one unit of `fully_shard` by the rule, and leaves each rank its shard."""
 
     def __init__(self, steps: UnitSteps) -> None:
         self._steps = steps
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Memory for a collective."""
-        return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
         self,
