@@ -21,7 +21,7 @@ LIBRARY = [
     {"layout", "selectors"},
     {"aggregators"},
     {"monitor", "robust_step", "sources", "threats"},
-    {"optim"},
+    {"exchange", "optim"},
     {"distributed", "testing"},
 ]
 """From the ground up. Neighbors in one layer do not import each other."""

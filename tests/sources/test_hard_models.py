@@ -15,7 +15,7 @@ from torch.optim.swa_utils import update_bn
 from torch.utils.checkpoint import checkpoint
 
 from holdfast import Layout
-from holdfast.sources import Accumulated, LayerGrams, MicroBatches, PerSample, WorkerMomentum
+from holdfast.sources import Accumulated, LayerGrams, MicroBatches, PerSample
 from tests.oracle.gradients import by_loop
 from tests.sources.cases import matrix
 
@@ -455,10 +455,3 @@ def test_inputs_that_need_gradients_are_taken_as_they_are() -> None:
 def test_a_mistake_of_the_model_is_not_blamed_on_vmap() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         PerSample(out(), cross_entropy)(torch.randn(6, 4), torch.zeros(6, dtype=torch.int64))
-
-
-def test_momentum_of_the_largest_numbers_stays_finite() -> None:
-    momentum = WorkerMomentum(beta=0.5)
-    for sign in (1, -1, 1):
-        rows = momentum(torch.full((3, 2), sign * 3e38))
-    assert bool(rows.finite().all())

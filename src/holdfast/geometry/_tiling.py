@@ -1,8 +1,10 @@
 """Columns cut into tiles: contiguous, cheap to gather, each within one parameter."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import final
 
 import torch
@@ -84,6 +86,12 @@ class Tiling:
         """The number of tiles."""
         return self.pieces[-1].first + self.pieces[-1].n_tiles
 
+    def tile_at(self, column: int) -> int:
+        """The number of the tile that holds this column."""
+        at = bisect_right(self.pieces, column, key=lambda piece: piece.start) - 1
+        piece = self.pieces[at]
+        return piece.first + (column - piece.start) // piece.width
+
     def sums(self, vector: Tensor) -> Tensor:
         """[n_tiles] sums of the vector [d] over each tile."""
         if self.width == 1:
@@ -125,6 +133,24 @@ class Tiling:
         """[k] the values [len(tiles)] of each tile, repeated for each of its columns."""
         split = self.split(tiles)
         return torch.cat([values[at].repeat_interleave(piece.width) for piece, _, at in split])
+
+    def by_section(self, tiles: Tensor) -> dict[int, int]:
+        """The number of columns of these `tiles` (increasing) in each section that has any."""
+        edges = list(accumulate(self.sections, initial=0))
+        counts: dict[int, int] = {}
+        for piece, local, _ in self.split(tiles):
+            section = bisect_right(edges, piece.start) - 1
+            counts[section] = counts.get(section, 0) + len(local) * piece.width
+        return counts
+
+    def magnitudes(self, values: Tensor, tiles: Tensor) -> Tensor:
+        """[len(tiles)] the largest absolute value of each tile, from the values [k] on them."""
+        found, start = [], 0
+        for piece, local, _ in self.split(tiles):
+            stop = start + len(local) * piece.width
+            found.append(values[start:stop].view(-1, piece.width).abs().amax(1))
+            start = stop
+        return torch.cat(found)
 
     def take(self, vector: Tensor, tiles: Tensor) -> Tensor:
         """[k] the entries of the vector [d] in these tiles."""

@@ -6,7 +6,7 @@ from holdfast.selectors._everything import Everything
 from holdfast.selectors._norm_sampling import NormSampling
 from holdfast.selectors._row_norms import row_norms
 from holdfast.selectors._selector import Selector, Tile, TileSelector, selectors
-from holdfast.selectors._top_norm import TopNorm
+from holdfast.selectors._top_norm import TopNorm, largest
 from holdfast.selectors._uniform import Uniform
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "TileSelector",
     "TopNorm",
     "Uniform",
+    "largest",
     "row_norms",
     "selectors",
 ]

@@ -7,7 +7,6 @@ from holdfast.sources._layer_rows import LayerRows
 from holdfast.sources._micro_batches import MicroBatches
 from holdfast.sources._per_sample import PerSample
 from holdfast.sources._source import DenseSource, Source
-from holdfast.sources._worker_momentum import WorkerMomentum
 
 __all__ = [
     "Accumulated",
@@ -19,5 +18,4 @@ __all__ = [
     "PerSample",
     "Reduction",
     "Source",
-    "WorkerMomentum",
 ]

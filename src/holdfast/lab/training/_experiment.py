@@ -11,10 +11,11 @@ from holdfast.lab.data import DataSet
 from holdfast.lab.models import models
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._directions import check_directions
+from holdfast.exchange import WorkerMomentum
 from holdfast.monitor import Monitor
 from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream
-from holdfast.sources import MicroBatches, WorkerMomentum
+from holdfast.sources import MicroBatches
 
 if TYPE_CHECKING:
     from holdfast.distributed import RankRows, Ranks

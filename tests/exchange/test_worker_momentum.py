@@ -7,7 +7,7 @@ from holdfast import Layout
 from holdfast.aggregators import CoordinateMedian, CovarianceFilter, GeometricMedian
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
-from holdfast.sources import WorkerMomentum
+from holdfast.exchange import WorkerMomentum
 from tests.samples import gaussian
 
 
@@ -102,3 +102,10 @@ def test_bad_input() -> None:
     message = r"`state\['momentum'\]` must be None or a floating tensor \[n, d\], got int\."
     with pytest.raises(ValueError, match=message):
         momentum.load_state_dict({"momentum": 3})
+
+
+def test_momentum_of_the_largest_numbers_stays_finite() -> None:
+    momentum = WorkerMomentum(beta=0.5)
+    for sign in (1, -1, 1):
+        rows = momentum(torch.full((3, 2), sign * 3e38))
+    assert bool(rows.finite().all())

@@ -1,0 +1,141 @@
+from collections.abc import Hashable, Mapping
+from typing import final
+
+import torch
+from torch import Tensor
+
+from holdfast.aggregators import Aggregate, Aggregator, as_rule
+from holdfast.checks import check_enough_rows, failure
+from holdfast.exchange._agreed_block import AgreedBlock
+from holdfast.exchange._payload import Payload
+from holdfast.geometry import Block, DenseRows
+from holdfast.seeds import stream
+
+Worker = Hashable
+"""The identity of a worker, which persists over rounds: a rank, a client, a peer."""
+
+
+@final
+class Round:
+    """One round of the exchange, for whoever computes the direction.
+
+    A simulation, a process group and a federation drive it in the same way, step by step:
+
+        this = Round(agreed, rule)
+        this.report(worker, memory.report())                  # of every worker that takes part
+        block = this.agree()
+        this.receive(worker, memory.payload(block))           # of every worker that takes part
+        result = this.aggregate()                             # result.vector [k]: the direction
+        this.close()
+
+    It is all or nothing. Until :meth:`close` nothing has changed: an error or a missing worker on
+    the way leaves the agreement as it was, and a new `Round` begins again. Everything is a function
+    of the state of `agreed` and of what was received, whatever the order in which it came, so all
+    who receive the same compute the same direction, bit for bit. Workers that are not heard of are
+    not waited for: the rule decides among the rows that there are.
+
+    A worker can lie in its report and in its row, and in nothing else. What it can cause is what
+    the rule and :class:`AgreedBlock` say. Values of another shape are refused with an error, which
+    the driver may take as a reason to go on without that worker.
+
+    Args:
+        agreed: the agreement, which all participants hold with the same state.
+        rule: turns the rows [n, k] of the block into a direction [k]. The default decides for each
+            tile by itself: one rule over the whole block would let an attacker spend the noise of
+            all tiles on one.
+        dtype: the dtype of rows and direction.
+    """
+
+    def __init__(
+        self,
+        agreed: AgreedBlock,
+        rule: Aggregator | str = "blockwise(tile=64) | geometric-median",
+        *,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.agreed, self.rule, self.dtype = agreed, as_rule(rule), dtype
+        self.number = agreed.round
+        self.block: Block | None = None
+        self._reports: dict[Worker, Tensor] = {}
+        self._payloads: dict[Worker, Payload] = {}
+        self._result: Aggregate | None = None
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those whose values were received, in the order of the rows."""
+        return sorted(self._payloads, key=repr)
+
+    def report(self, worker: Worker, norms: Tensor, *, number: int | None = None) -> None:
+        """Take the report of a worker, made for the round `number` (this one by default)."""
+        self._check_open(worker, self._reports, number)
+        if self.block is not None:
+            raise failure("report", "come before the block is agreed on", f"one of {worker!r}")
+        n_tiles = self.agreed.tiling.n_tiles
+        if not isinstance(norms, Tensor) or norms.shape != (n_tiles,):
+            got = tuple(norms.shape) if isinstance(norms, Tensor) else type(norms).__name__
+            raise failure("report", f"have shape ({n_tiles},), one norm per tile", got)
+        self._reports[worker] = norms
+
+    def agree(self) -> Block:
+        """The block of this round, from the reports that were taken."""
+        reports = None
+        if self.agreed.wants_reports:
+            if not self._reports:
+                raise failure("reports", "come from at least one worker", "none")
+            reports = torch.stack([norms.cpu() for norms in self._reports.values()])
+        self.block = self.agreed.choose(reports)
+        return self.block
+
+    def receive(self, worker: Worker, payload: Payload, *, number: int | None = None) -> None:
+        """Take the values of a worker on the block of the round `number` (this one by default)."""
+        self._check_open(worker, self._payloads, number)
+        if self.block is None:
+            raise failure("payload", "come after the block is agreed on", f"one of {worker!r}")
+        k, n_tiles = len(self.block), len(self.block.tiles)
+        if payload.values.shape != (k,):
+            got = tuple(payload.values.shape)
+            raise failure("payload", f"have shape ({k},), one value per column of the block", got)
+        if payload.scales is not None and payload.scales.shape != (n_tiles,):
+            got = tuple(payload.scales.shape)
+            raise failure("payload", f"have one scale for each of the {n_tiles} tiles", got)
+        self._payloads[worker] = payload
+
+    def rows(self) -> DenseRows:
+        """[n, k] the rows of the block, in the order of `workers`, cut by parameter."""
+        if self.block is None or not self._payloads:
+            raise failure("payloads", "come from at least one worker", "none")
+        block, payloads = self.block, [self._payloads[worker] for worker in self.workers]
+        matrix = torch.stack([payload.decoded(block, self.dtype) for payload in payloads])
+        # A tensor per parameter: the rule finds the tiles again within each.
+        sizes = block.tiling.by_section(block.tiles).values()
+        return DenseRows(list(torch.split(matrix, list(sizes), dim=1)))
+
+    def aggregate(self, row_weights: Mapping[Worker, float] | None = None) -> Aggregate:
+        """The rule's result for the rows of this round; `row_weights` of those that have sent."""
+        rows = self.rows()
+        check_enough_rows(rows.n, self.rule.n_needed, self.rule)
+        arguments: dict[str, object] = {}
+        if row_weights is not None:
+            weights = [float(row_weights[worker]) for worker in self.workers]
+            arguments["row_weights"] = torch.tensor(weights, dtype=torch.float64)
+        if "generator" in self.rule.takes:
+            arguments["generator"] = stream(0, "rule of the exchange", self.number)
+        self._result = self.rule.aggregate(rows, **arguments)  # type: ignore[arg-type]
+        return self._result
+
+    def close(self) -> None:
+        """End the round: its block counts as sent. Then each worker's memory may let go of it."""
+        if self.block is None or self._result is None:
+            raise failure("round", "have a direction before it is closed", "none")
+        if self.agreed.round != self.number:
+            raise failure("round", f"be {self.agreed.round}, the one that is open", self.number)
+        self.agreed.sent(self.block)
+
+    def _check_open(
+        self, worker: Worker, taken: Mapping[Worker, object], number: int | None
+    ) -> None:
+        """Refuse what is for another round, and a second word of the same worker."""
+        if number is not None and number != self.number:
+            raise failure("number", f"be {self.number}, the round that is open", number)
+        if worker in taken:
+            raise failure("worker", "be heard once in a round", f"{worker!r} again")
