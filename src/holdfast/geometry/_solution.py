@@ -41,3 +41,26 @@ class Solution:
     gap: float | None = None
     reference_weight: float = 0.0
     rejected: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Solutions:
+    """Weights for many sets of rows, and where they can be relied on.
+
+    Attributes:
+        weights: [t, n] coefficients of the rows of each set, float64 on the CPU.
+        is_certain: bool [t] whether the set is solved; the others must be solved one by one.
+        outcome: why the solver stopped, for the worst of the solved sets.
+        steps: the largest number of iterations.
+        gaps: [t] as `Solution.gap`; None if the solver has no objective.
+        rejects: whether rows of weight zero were left out, rather than merely without a part.
+        exact: bool [t] sets whose sums should be taken in float64; None for none.
+    """
+
+    weights: Tensor
+    is_certain: Tensor
+    outcome: Outcome = Outcome.CLOSED_FORM
+    steps: int = 0
+    gaps: Tensor | None = None
+    rejects: bool = True
+    exact: Tensor | None = None
