@@ -33,6 +33,8 @@ class Aggregate:
         reference_weight: coefficient of the call's `reference` in the vector, for rules that start
             from one.
         gram: the Gram matrix of the rows, if the rule has measured it.
+        tile_weights: [n_tiles, n] coefficients of the rows in each tile (float64, CPU), for rules
+            that treat tiles of columns each on its own.
     """
 
     vector: Tensor
@@ -43,6 +45,7 @@ class Aggregate:
     steps: int = 0
     reference_weight: float = 0.0
     gram: Gram | None = None
+    tile_weights: Tensor | None = None
 
     def __repr__(self) -> str:
         left_out = torch.nonzero(self.rejected)[:, 0].tolist()
@@ -61,7 +64,13 @@ class Aggregate:
             weights = torch.zeros(n, dtype=torch.float64)
             weights[used] = self.weights
         gram = None if self.gram is None else replace(self.gram, kept=used[self.gram.kept])
-        return replace(self, weights=weights, rejected=rejected, gram=gram)
+        tile_weights = None
+        if self.tile_weights is not None:
+            tile_weights = torch.zeros(len(self.tile_weights), n, dtype=torch.float64)
+            tile_weights[:, used] = self.tile_weights
+        return replace(
+            self, weights=weights, rejected=rejected, gram=gram, tile_weights=tile_weights
+        )
 
 
 class Aggregator(ABC):

@@ -34,7 +34,7 @@ from holdfast.geometry._sketch import Sketch, columns_per_sampled, pays_to_strea
 from holdfast.geometry._sketched_rows import SketchedRows
 from holdfast.geometry._solution import Outcome, Solution, Solutions
 from holdfast.geometry._streaming_median import streaming_geometric_median
-from holdfast.geometry._tiling import Block, Tiling
+from holdfast.geometry._tiling import Block, Piece, Tiling
 
 __all__ = [
     "ALONE",
@@ -51,6 +51,7 @@ __all__ = [
     "MixedRows",
     "Mixture",
     "Outcome",
+    "Piece",
     "PrincipalScores",
     "RowSets",
     "Rows",

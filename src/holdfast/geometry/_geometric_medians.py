@@ -6,26 +6,12 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry._certificate import WORST_GAP
+from holdfast.geometry._gram import SAME
 from holdfast.geometry._kernels import full_precision
 from holdfast.geometry._measure import MANY_LOST, product_error
+from holdfast.geometry._row_set_solver import TIE, Iterates, RowSetSolver
 from holdfast.geometry._row_sets import RowSets
 from holdfast.geometry._solution import Outcome, Solutions
-
-N_CG = 3
-"""Steps of conjugate gradients per Newton step: few eigenvalues of the Hessian stand out."""
-
-SHORT = 3e-4
-"""A Newton step of this share of the mean distance leaves an error of about its square."""
-
-ARITHMETIC = 8.0
-"""What sums over n weights add to the relative error of inner products, in units of rounding."""
-
-SAME = 1e-13
-"""Squared distances below this share of the squared norms count as zero in float64 products."""
-
-TIE = 1e-3
-"""A row whose weight and the pull of the others agree to this share is left to the careful way."""
-
 
 MANY_STEPS = 12
 """Sets that take more Newton steps are few, and solved one by one."""
@@ -144,7 +130,7 @@ def _medians(
     """
     eta = eta.to(products)
     with full_precision():
-        solver = _Solver(products, eta, precision)
+        solver = RowSetSolver(products, eta, precision)
         weights, nearest, steps = solver.solve(max_steps)
         gaps = _Certificates(solver, rows, origins, rounding).gaps(weights)
         _take_optimal_rows(solver, rows, nearest, weights, gaps)
@@ -153,154 +139,18 @@ def _medians(
     return _Medians(weights, gaps, steps)
 
 
-class _Solver:
-    """The sets of rows, and Newton steps in all of them."""
-
-    def __init__(self, products: Tensor, eta: Tensor, precision: float) -> None:
-        limits = torch.finfo(products.dtype)
-        self.products, self.eta = products, eta
-        self.squares = products.diagonal(dim1=1, dim2=2)
-        self.lengths = self.squares.clamp(min=0).sqrt()
-        self.precision = precision + ARITHMETIC * limits.eps
-        self.tiny = limits.tiny
-        # Squares of entries below the normal range may be lost; zero rows have lost nothing.
-        safe = (self.squares > MANY_LOST * limits.tiny) | (self.squares == 0)
-        self.in_range = safe.all(1) & torch.isfinite(self.squares).all(1)
-
-    def times(self, vectors: Tensor) -> Tensor:
-        """[t, n] the products times the vectors [t, n]."""
-        return torch.bmm(self.products, vectors[:, :, None])[:, :, 0]
-
-    def of(self, chosen: Tensor) -> "_Solver":
-        """The sets at `chosen` alone."""
-        some: _Solver = object.__new__(_Solver)
-        some.products, some.eta = self.products[chosen], self.eta
-        some.squares, some.lengths = self.squares[chosen], self.lengths[chosen]
-        some.precision, some.tiny = self.precision, self.tiny
-        some.in_range = self.in_range[chosen]
-        return some
-
-    def solve(self, max_steps: int) -> tuple[Tensor, Tensor, int]:
-        """[t, n] weights near the medians, [t] positions of rows that may be medians, the steps.
-
-        The position is -1 where no row can be the median.
-        """
-        # The Weiszfeld step from the base point: far rows count little. No row counts more than the
-        # one in the middle, so that a row at the base point does not count alone.
-        middle = self.lengths.median(dim=1, keepdim=True).values
-        start = self.eta / self.lengths.maximum(middle).clamp(min=self.tiny**0.5)
-        at = _Iterates(self, start / start.sum(1, keepdim=True))
-        row, weights = self._beside_nearest_row(at)
-        active, state = torch.nonzero(self.in_range & (row < 0))[:, 0], self
-        out, step = weights.clone(), 0
-        if len(active) < len(weights):
-            state, weights = self.of(active), weights[active]
-        for step in range(1, max_steps + 1):
-            if len(active) == 0:
-                break
-            weights, is_short = _Iterates(state, weights).newton_step()
-            out[active] = weights
-            left = torch.nonzero(~is_short)[:, 0]
-            # Few sets take longer than the others; copying those that are left pays soon.
-            if len(left) < len(active):
-                active, state, weights = active[left], state.of(left), weights[left]
-        return _Iterates(self, out).weiszfeld, row, step
-
-    def _beside_nearest_row(self, at: "_Iterates") -> tuple[Tensor, Tensor]:
-        """[t] the row nearest to the point if it may be the median (else -1), and better weights.
-
-        The weights are those of the Vardi-Zhang step from that row if it is better than the point.
-        """
-        nearest = at.distances.argmin(1)
-        each = torch.arange(len(nearest))
-        column, square = self.products[each, nearest], self.squares[each, nearest, None]
-        squared = self.squares + square - 2 * column
-        here = squared <= self.same * (self.squares + square)
-        here[each, nearest] = True
-        distances = squared.clamp(min=self.tiny).sqrt()
-        pulls = torch.where(here, 0.0, self.eta / distances)
-        total = pulls.sum(1, keepdim=True)
-        own = torch.where(here, self.eta, 0.0).sum(1)
-        row = torch.zeros_like(pulls)
-        row[each, nearest] = 1.0
-        coefficients = pulls - total * row
-        force = (coefficients * self.times(coefficients)).sum(1).clamp(min=0).sqrt()
-        may_be = force <= own * (1 + TIE)
-        keep = (own / force.clamp(min=self.tiny))[:, None].clamp(max=1.0)
-        beside = pulls / total.clamp(min=self.tiny) * (1 - keep) + row * keep
-        value = torch.where(here, 0.0, distances) @ self.eta
-        better = value < at.distances @ self.eta
-        weights = torch.where(better[:, None], beside, at.weiszfeld)
-        return torch.where(may_be, nearest, -1), weights
-
-    @property
-    def same(self) -> float:
-        """The share of squared norms below which a squared distance counts as zero."""
-        return max(SAME, 4 * self.precision)
-
-
-class _Iterates:
-    """One point of each set, by its weights [t, n]."""
-
-    def __init__(self, solver: _Solver, weights: Tensor) -> None:
-        self.solver, self.weights = solver, weights
-        self.image = solver.times(weights)
-        self.square = (weights * self.image).sum(1, keepdim=True)
-        self.squared = solver.squares - 2 * self.image + self.square
-        # Rounding may put the point on a row. The floor keeps that row's pull finite.
-        floor = 1e-3 * solver.precision * solver.squares + solver.tiny
-        self.distances = self.squared.maximum(floor).sqrt()
-        self.pulls = solver.eta / self.distances
-        self.total = self.pulls.sum(1, keepdim=True)
-
-    @property
-    def weiszfeld(self) -> Tensor:
-        """[t, n] weights after the Weiszfeld step."""
-        return self.pulls / self.total
-
-    def toward(self, vectors: Tensor) -> Tensor:
-        """[t, n] inner products of all x_i - y with the sum of vectors_j (x_j - y)."""
-        sums = vectors.sum(1, keepdim=True)
-        shift = (vectors * self.image).sum(1, keepdim=True) - sums * self.square
-        return self.solver.times(vectors) - sums * self.image - shift
-
-    def newton_step(self) -> tuple[Tensor, Tensor]:
-        """[t, n] weights after the step, and bool [t] where it was so short that it is the last."""
-        # As in `geometric_median`: (total - V^T V) z = V^T r with columns V_i = roots_i (x_i - y).
-        # Divided by the total, the matrix has eigenvalues in [0, 1], and few of them are small.
-        roots = self.pulls.sqrt() / self.distances
-        scaled = roots / self.total
-        residual = scaled * self.toward(self.pulls)
-        z, direction = torch.zeros_like(residual), residual
-        square = (residual * residual).sum(1, keepdim=True)
-        tiny = self.solver.tiny
-        for _ in range(N_CG):
-            image = direction - scaled * self.toward(roots * direction)
-            curvature = (direction * image).sum(1, keepdim=True)
-            length = square / curvature.clamp(min=tiny)
-            z = z + length * direction
-            residual = residual - length * image
-            next_square = (residual * residual).sum(1, keepdim=True)
-            direction = residual + next_square / square.clamp(min=tiny) * direction
-            square = next_square
-        moves = scaled * z
-        weights = self.weiszfeld + moves - moves.sum(1, keepdim=True) * self.weights
-        change = ((weights - self.weights) * self.distances).square().sum(1).sqrt()
-        return weights, change <= SHORT * (self.distances @ self.solver.eta)
-
-
 class _Certificates:
     """Bounds on the gaps of points of all sets: :class:`Certificate` for points off the rows."""
 
     def __init__(
-        self, solver: _Solver, rows: Tensor | None, origins: Tensor | None, rounding: float
+        self, solver: RowSetSolver, rows: Tensor | None, origins: Tensor | None, rounding: float
     ) -> None:
         self._solver, self._rows, self._origins, self._rounding = solver, rows, origins, rounding
 
     def gaps(self, weights: Tensor) -> Tensor:
         """[t] bounds on the relative gaps at the points with these weights [t, n]."""
         solver, eta = self._solver, self._solver.eta
-        at = _Iterates(solver, weights)
+        at = Iterates(solver, weights)
         size = (weights * solver.lengths).sum(1, keepdim=True)
         # The largest relative error of a squared distance stands for all of them. Where it is so
         # large that a distance may be lost, nothing is certain.
@@ -323,7 +173,7 @@ class _Certificates:
         gap = torch.where(error < 0.25, gap, torch.inf)
         return gap.double().clamp(max=WORST_GAP)
 
-    def _slopes(self, at: _Iterates, weights: Tensor, size: Tensor) -> Tensor:
+    def _slopes(self, at: Iterates, weights: Tensor, size: Tensor) -> Tensor:
         """[t] bounds on the norm of the gradient, apart from the errors of the distances."""
         coefficients = at.pulls - at.total * weights
         lengths, eps = self._solver.lengths, torch.finfo(weights.dtype).eps
@@ -337,7 +187,7 @@ class _Certificates:
         doubt = (at.pulls * lengths).sum(1) + (at.total * size)[:, 0]
         return norm + (weights.shape[1] + 3) * eps * doubt
 
-    def _largest_eigenvalues(self, at: _Iterates) -> Tensor:
+    def _largest_eigenvalues(self, at: Iterates) -> Tensor:
         """[t] upper bounds on the largest eigenvalues of V V^T, by the Frobenius norm of V^T V."""
         seen = self._solver.products - at.image[:, None] - (at.image - at.square)[:, :, None]
         shares = at.pulls / at.distances.square()
@@ -360,7 +210,7 @@ def _nearer_half_and_bound(distances: Tensor, eta: Tensor) -> tuple[Tensor, Tens
 
 
 def _take_optimal_rows(
-    solver: _Solver,
+    solver: RowSetSolver,
     rows: Tensor | None,
     nearest: Tensor,
     weights: Tensor,

@@ -72,7 +72,7 @@ class RowSets:
 
     @cached_property
     def are_resolved(self) -> Tensor:
-        """bool [t]: rows are equal, or so different that the products tell by how much."""
+        """Whether (bool [t]) rows are equal, or so different that the products tell by how much."""
         squares = self.products.diagonal(dim1=1, dim2=2)
         tiny = MANY_LOST * torch.finfo(torch.float64).tiny
         safe = (squares > tiny) | (squares == 0)
@@ -83,7 +83,7 @@ class RowSets:
         return in_range & are_far & self._equal_rows_are_equal()
 
     def _equal_rows_are_equal(self) -> Tensor:
-        """bool [t]: rows at distance zero are equal in every column, as far as these are known."""
+        """Whether (bool [t]) rows at distance zero are equal in every column that is known."""
         equal = self.squared_distances == 0
         answer = torch.ones(len(equal), dtype=torch.bool)
         doubtful = torch.nonzero(equal.flatten(1).sum(1) > self.n)[:, 0]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Outcome(Enum):
-    """Why a solver stopped; the value is the sentence for the user."""
+    """Why a solver stopped, from the best to the worst; the value is the sentence for the user."""
 
     CLOSED_FORM = "computed in closed form"
     EXACT = "a row is the exact optimum"
@@ -18,6 +18,11 @@ class Outcome(Enum):
     )
     STALLED = "floating point allows no further progress; the best iterate is returned"
     OUT_OF_STEPS = "ran out of steps; the best iterate is returned"
+
+    @property
+    def rank(self) -> int:
+        """The position in this list, for the worst of several outcomes."""
+        return list(Outcome).index(self)
 
 
 @dataclass(frozen=True, eq=False)
