@@ -5,9 +5,9 @@ import torch
 
 from holdfast import Layout
 from holdfast.aggregators import CoordinateMedian, CovarianceFilter, GeometricMedian
+from holdfast.exchange import WorkerMomentum
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
-from holdfast.exchange import WorkerMomentum
 from tests.samples import gaussian
 
 

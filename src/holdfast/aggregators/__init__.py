@@ -2,6 +2,7 @@
 
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, as_rule, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
+from holdfast.aggregators._blockwise import Blockwise
 from holdfast.aggregators._bucketing import Bucketing
 from holdfast.aggregators._bulyan import Bulyan
 from holdfast.aggregators._call import CallArguments, CallContext, StepArguments
@@ -37,6 +38,7 @@ __all__ = [
     "Aggregate",
     "Aggregator",
     "BadRowLimit",
+    "Blockwise",
     "Bucketing",
     "Bulyan",
     "CallArguments",

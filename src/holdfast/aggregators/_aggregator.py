@@ -10,9 +10,12 @@ from torch import Tensor
 
 from holdfast._typing import TensorOrTensors
 from holdfast.aggregators._call import NOTHING, CallArguments, CallContext
-from holdfast.checks import check_enough_rows, check_instance, is_array
-from holdfast.geometry import DenseRows, Gram, GramRows, Outcome, Rows
+from holdfast.checks import check_enough_rows, check_instance, failure, is_array
+from holdfast.geometry import DenseRows, Gram, GramRows, Outcome, Rows, RowSets, Solutions
 from holdfast.registry import Registry
+
+SETS = 2048
+"""Sets of rows that are solved together: their Gram matrices stay in the cache."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,6 +33,8 @@ class Aggregate:
         reference_weight: coefficient of the call's `reference` in the vector, for rules that start
             from one.
         gram: the Gram matrix of the rows, if the rule has measured it.
+        tile_weights: [n_tiles, n] coefficients of the rows in each tile (float64, CPU), for rules
+            that treat tiles of columns each on its own.
     """
 
     vector: Tensor
@@ -40,6 +45,7 @@ class Aggregate:
     steps: int = 0
     reference_weight: float = 0.0
     gram: Gram | None = None
+    tile_weights: Tensor | None = None
 
     def __repr__(self) -> str:
         left_out = torch.nonzero(self.rejected)[:, 0].tolist()
@@ -58,7 +64,13 @@ class Aggregate:
             weights = torch.zeros(n, dtype=torch.float64)
             weights[used] = self.weights
         gram = None if self.gram is None else replace(self.gram, kept=used[self.gram.kept])
-        return replace(self, weights=weights, rejected=rejected, gram=gram)
+        tile_weights = None
+        if self.tile_weights is not None:
+            tile_weights = torch.zeros(len(self.tile_weights), n, dtype=torch.float64)
+            tile_weights[:, used] = self.tile_weights
+        return replace(
+            self, weights=weights, rejected=rejected, gram=gram, tile_weights=tile_weights
+        )
 
 
 class Aggregator(ABC):
@@ -185,6 +197,76 @@ class Aggregator(ABC):
         weights = self.aggregate(GramRows(gram), **arguments).weights
         assert weights is not None, "a rule that reads no columns combines rows"
         return weights
+
+    @torch.no_grad()
+    def weights_from_grams(self, grams: Tensor, *, row_weights: Tensor | None = None) -> Tensor:
+        """Return the weights [t, n] for many sets of rows at once, from inner products [t, n, n].
+
+        `weights_from_grams(grams)[i]` is `weights_from_gram(grams[i])`, up to the tolerance of the
+        rule's solver. The matrices must be symmetric and finite, with squared norms on the
+        diagonal, about the origin of each set; use float64, because float32 has lost the differences
+        of rows that are close to each other. `row_weights` [n] are those of every set. Mean,
+        GeometricMedian and RadiusFilter solve all sets together; other rules solve one set after
+        the other, and so do these where digits were lost. The result is float64 on the CPU.
+
+        Example:
+            >>> from holdfast.aggregators import GeometricMedian
+            >>> rows = torch.tensor([[[0.0], [1.0], [5.0]], [[7.0], [2.0], [3.0]]])
+            >>> GeometricMedian().weights_from_grams(torch.bmm(rows, rows.mT))
+            tensor([[0., 1., 0.],
+                    [0., 0., 1.]], dtype=torch.float64)
+        """
+        n = _check_grams(grams)
+        check_enough_rows(n, self.n_needed, self)
+        context = CallContext(row_weights=row_weights).checked(self, n, 0)
+        used = torch.arange(n)
+        if context.row_weights is not None:
+            used = torch.nonzero(context.row_weights)[:, 0]
+            check_enough_rows(len(used), self.n_needed, self)
+            context = context.for_rows(used)
+        weights = torch.zeros(len(grams), n, dtype=torch.float64)
+        for start in range(0, len(grams), SETS):
+            products = grams[start : start + SETS].to("cpu", torch.float64)
+            if len(used) < n:
+                products = products[:, used][:, :, used]
+            weights[start : start + SETS, used] = self._weights_of_sets(products, context)
+        return weights
+
+    def _weights_of_sets(self, products: Tensor, context: CallContext) -> Tensor:
+        """[t, n] weights for the inner products [t, n, n] of sets of rows with positive weights."""
+        found = self._solve_sets(RowSets(given=products), context)
+        if found is None:
+            weights = torch.empty(products.shape[:2], dtype=torch.float64)
+            left = torch.arange(len(products))
+        else:
+            weights, left = found.weights, torch.nonzero(~found.is_certain)[:, 0]
+        for i in left.tolist():
+            one = self.weights_from_gram(products[i], row_weights=context.row_weights)
+            weights[i] = one
+        return weights
+
+    def _solve_sets(self, sets: RowSets, context: CallContext) -> Solutions | None:
+        """Weights for many sets of rows at once; None if the rule solves only one at a time.
+
+        The rows of `sets` are those of the `context`.
+        """
+        return None
+
+
+def _check_grams(grams: object) -> int:
+    """Check for a finite tensor [t, n, n] with squared norms on the diagonals; return n."""
+    is_floating = isinstance(grams, Tensor) and grams.is_floating_point()
+    if not isinstance(grams, Tensor) or not is_floating or grams.ndim != 3:
+        got = tuple(grams.shape) if isinstance(grams, Tensor) else type(grams).__name__
+        raise failure("grams", "be a floating tensor [t, n, n]", got)
+    if grams.shape[1] != grams.shape[2] or grams.shape[1] == 0:
+        raise failure("grams", "have as many rows as columns, at least 1", tuple(grams.shape))
+    # A sum is finite only if all entries are; only an overflow must be told from these.
+    if not bool(torch.isfinite(grams.sum())) and not bool(torch.isfinite(grams).all()):
+        raise failure("grams", "be finite", "NaN or infinity")
+    if bool((grams.diagonal(dim1=1, dim2=2) < 0).any()):
+        raise failure("grams", "have squared norms on their diagonals", "a negative entry")
+    return grams.shape[1]
 
 
 rules: Registry[Aggregator] = Registry("rule", inner="rule")

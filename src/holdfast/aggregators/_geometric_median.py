@@ -13,9 +13,12 @@ from holdfast.geometry import (
     DenseRows,
     Gram,
     Rows,
+    RowSets,
     Solution,
+    Solutions,
     attach_gradient,
     geometric_median,
+    geometric_medians,
     pays_to_stream,
     streaming_geometric_median,
 )
@@ -90,6 +93,14 @@ class GeometricMedian(GramAggregator):
     def _solve(self, gram: Gram, context: CallContext) -> Solution:
         return geometric_median(
             gram,
+            row_weights=context.row_weights,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+        )
+
+    def _solve_sets(self, sets: RowSets, context: CallContext) -> Solutions:
+        return geometric_medians(
+            sets,
             row_weights=context.row_weights,
             tolerance=self.tolerance,
             max_steps=self.max_steps,

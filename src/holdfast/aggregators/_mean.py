@@ -6,7 +6,7 @@ import torch
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, rules
 from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.checks import check_finite_majority
-from holdfast.geometry import Rows
+from holdfast.geometry import Rows, RowSets, Solutions
 
 
 @final
@@ -45,3 +45,8 @@ class Mean(Aggregator):
             weights = torch.zeros_like(weights).index_copy(0, kept, left)
             vector = rows.combine(weights, exact=True)
         return Aggregate(vector, weights, weights == 0)
+
+    def _solve_sets(self, sets: RowSets, context: CallContext) -> Solutions:
+        n_sets = len(sets)
+        weights = context.weights_of(sets.n).repeat(n_sets, 1)
+        return Solutions(weights, torch.ones(n_sets, dtype=torch.bool))

@@ -12,12 +12,15 @@ from holdfast.geometry import (
     DenseRows,
     Gram,
     Rows,
+    RowSets,
     Sketch,
     Solution,
+    Solutions,
     columns_per_sampled,
     half_weight_radii,
     half_weight_radius,
     least,
+    least_of_each,
     pays_to_stream,
 )
 
@@ -108,6 +111,19 @@ class RadiusFilter(GramAggregator):
         shares = context.weights_of(gram.n)
         median, _ = _vector_median(gram.distances, shares)
         return Solution(self._weights_within_reach(gram.distances[median], shares, gram.unit))
+
+    def _solve_sets(self, sets: RowSets, context: CallContext) -> Solutions:
+        shares, distances = context.weights_of(sets.n), sets.distances
+        radii = half_weight_radii(distances, shares)
+        median = least_of_each(radii, distances @ shares)
+        each = torch.arange(len(sets))
+        limits = self.reach * radii[each, median]
+        if self.radius is not None:
+            limits = torch.full_like(limits, 2 * self.radius)
+        kept = distances[each, median] <= limits[:, None]
+        weights = shares * kept
+        weights = torch.where(kept.all(1, keepdim=True), shares, weights / weights.sum(1)[:, None])
+        return Solutions(weights, sets.are_resolved)
 
     def _weights_within_reach(self, distances: Tensor, shares: Tensor, unit: float = 1.0) -> Tensor:
         """[n] weights of the rows at these distances (in units) from the vector median."""

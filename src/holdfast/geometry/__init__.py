@@ -5,11 +5,13 @@ from holdfast.geometry._central import (
     half_weight_radii,
     half_weight_radius,
     least,
+    least_of_each,
     most_central,
     squared_hull_distances,
 )
 from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._geometric_median import geometric_median
+from holdfast.geometry._geometric_medians import geometric_medians
 from holdfast.geometry._gram import (
     CleanLengths,
     Gram,
@@ -26,12 +28,13 @@ from holdfast.geometry._measure import measure
 from holdfast.geometry._mixed_rows import MixedColumnRows, MixedRows, Mixture, mixed_rows
 from holdfast.geometry._order_statistics import median, median_of_rows, order_statistics
 from holdfast.geometry._principal_scores import PrincipalScores
+from holdfast.geometry._row_sets import RowSets
 from holdfast.geometry._rows import ColumnRows, Rows, by_column
 from holdfast.geometry._sketch import Sketch, columns_per_sampled, pays_to_stream
 from holdfast.geometry._sketched_rows import SketchedRows
-from holdfast.geometry._solution import Outcome, Solution
+from holdfast.geometry._solution import Outcome, Solution, Solutions
 from holdfast.geometry._streaming_median import streaming_geometric_median
-from holdfast.geometry._tiling import Block, Tiling
+from holdfast.geometry._tiling import Block, Piece, Tiling
 
 __all__ = [
     "ALONE",
@@ -48,11 +51,14 @@ __all__ = [
     "MixedRows",
     "Mixture",
     "Outcome",
+    "Piece",
     "PrincipalScores",
+    "RowSets",
     "Rows",
     "Sketch",
     "SketchedRows",
     "Solution",
+    "Solutions",
     "Tiling",
     "attach_gradient",
     "by_column",
@@ -60,9 +66,11 @@ __all__ = [
     "distances_from",
     "full_precision",
     "geometric_median",
+    "geometric_medians",
     "half_weight_radii",
     "half_weight_radius",
     "least",
+    "least_of_each",
     "length",
     "measure",
     "median",

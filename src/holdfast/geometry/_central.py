@@ -22,9 +22,14 @@ def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:
 
 def least(values: Tensor, ties: Tensor) -> int:
     """The position of the smallest of the values [n]; among equals, of the smallest `ties` [n]."""
+    return int(least_of_each(values, ties))
+
+
+def least_of_each(values: Tensor, ties: Tensor) -> Tensor:
+    """[...] the same for every set of values [..., n]."""
     # The second measure makes the choice independent of the order of rows.
-    tied = values <= values.min() * (1 + _ROUNDING)
-    return int(torch.where(tied, ties, torch.inf).argmin())
+    tied = values <= values.amin(-1, keepdim=True) * (1 + _ROUNDING)
+    return torch.where(tied, ties, torch.inf).argmin(-1)
 
 
 def most_central(distances: Tensor, weights: Tensor | None = None) -> int:
@@ -45,13 +50,13 @@ def half_weight_radius(distances: Tensor, weights: Tensor) -> float:
 
 
 def half_weight_radii(distances: Tensor, weights: Tensor) -> Tensor:
-    """[n] for every row of the distances [n, n], its :func:`half_weight_radius`."""
+    """[..., n] for every row of the distances [..., n, n], its :func:`half_weight_radius`."""
     if bool((weights == weights[0]).all()):
         # To select one of 512 distances takes a third of the time of sorting them.
-        return distances.kthvalue(len(weights) // 2 + 1, dim=1).values
-    ordered, order = distances.sort(dim=1)
-    reached = weights[order].cumsum(1) > 0.5 * weights.sum() * (1 + _ROUNDING)
-    return ordered.gather(1, reached.to(torch.uint8).argmax(1, keepdim=True))[:, 0]
+        return distances.kthvalue(len(weights) // 2 + 1, dim=-1).values
+    ordered, order = distances.sort(dim=-1)
+    reached = weights[order].cumsum(-1) > 0.5 * weights.sum() * (1 + _ROUNDING)
+    return ordered.gather(-1, reached.to(torch.uint8).argmax(-1, keepdim=True))[..., 0]
 
 
 def squared_hull_distances(products: Tensor) -> Tensor:

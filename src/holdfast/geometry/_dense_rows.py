@@ -15,7 +15,7 @@ from holdfast.geometry._holders import ALONE, Holders
 from holdfast.geometry._measure import measure, norms_in_safe_range
 from holdfast.geometry._parts import CACHED, Parts
 from holdfast.geometry._rows import ColumnRows
-from holdfast.geometry._tiling import Tiling
+from holdfast.geometry._tiling import Piece, Tiling
 
 SWEPT = 2**21
 """Entries of the rows between two products of a sweep: the second one reads from the cache."""
@@ -267,6 +267,10 @@ class DenseRows(ColumnRows):
 
     def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
         return self._parts.tiles(tiling, tiles, factors)
+
+    def groups(self, tiling: Tiling, n_columns: int) -> Iterator[tuple[Piece, Tensor]]:
+        for piece in tiling.groups(n_columns):
+            yield piece, self._parts.tiled(piece)
 
     def keep(self, indices: Tensor) -> "DenseRows":
         indices = indices.to(self.device)

@@ -20,12 +20,13 @@ def distances_from(products: Tensor, weights: Tensor, *, least: float = 0.0) -> 
 
 
 def squared_distances(products: Tensor) -> Tensor:
-    """[m, m] squared distances of points with these inner products; exactly 0 for equal points."""
-    squares = products.diagonal()
-    sums = squares[:, None] + squares[None, :]
+    """[..., m, m] squared distances of points with these inner products; 0 for equal points."""
+    squares = products.diagonal(dim1=-2, dim2=-1)
+    sums = squares[..., :, None] + squares[..., None, :]
     distances = sums - 2 * products
     distances[distances <= SAME * sums] = 0.0
-    return distances.fill_diagonal_(0.0)
+    distances.diagonal(dim1=-2, dim2=-1).zero_()
+    return distances
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,12 +90,12 @@ class Parts:
             norms = torch.empty(self.n, tiling.n_tiles, dtype=dtype, device=device)
             for piece in tiling.pieces:
                 at = slice(piece.first, piece.first + piece.n_tiles)
-                norm(self._tiled(piece), dim=2, out=norms[:, at])
+                norm(self.tiled(piece), dim=2, out=norms[:, at])
             return norms
         norms = torch.zeros(self.n, tiling.n_tiles, dtype=dtype, device=device)
         for piece in tiling.pieces:
             for part in piece.cut(max(1, CACHED // self.n)):
-                tiled = self._tiled(part).to(norms)
+                tiled = self.tiled(part).to(norms)
                 if relative_to is not None:
                     tiled = tiled / relative_to[:, None, None]
                 at = slice(part.first, part.first + part.n_tiles)
@@ -120,8 +120,8 @@ class Parts:
     def _can_be_viewed(self) -> bool:
         return self.need_no_copy and all(tensor.ndim == 2 for tensor in self._tensors)
 
-    def _tiled(self, piece: Piece) -> Tensor:
-        """[n, n_tiles, width] the columns of the piece by tile."""
+    def tiled(self, piece: Piece) -> Tensor:
+        """[n, n_tiles, width] the columns of the piece by tile; a view if possible."""
         return self._between(piece).unfold(1, piece.width, piece.width)
 
     def _between(self, piece: Piece) -> Tensor:

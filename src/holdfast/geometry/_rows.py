@@ -11,7 +11,7 @@ from holdfast._typing import RowLayout
 from holdfast.geometry._gram import Gram, Lengths
 from holdfast.geometry._holders import ALONE, Holders
 from holdfast.geometry._kernels import map_chunks
-from holdfast.geometry._tiling import Tiling
+from holdfast.geometry._tiling import Piece, Tiling
 
 
 class StreamableRows(Protocol):
@@ -128,6 +128,12 @@ class ColumnRows(Rows):
     @abstractmethod
     def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:
         """[n, k] the columns of these `tiles` (increasing), each tile times its factor if given."""
+
+    def groups(self, tiling: Tiling, n_columns: int) -> Iterator[tuple[Piece, Tensor]]:
+        """Groups of tiles (see `Tiling.groups`), and the rows [n, n_tiles, width] there."""
+        for piece in tiling.groups(n_columns):
+            tiles = torch.arange(piece.first, piece.first + piece.n_tiles)
+            yield piece, self.tiles(tiling, tiles).unfold(1, piece.width, piece.width)
 
     def map_columns(self, function: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, bool]:
         """The vector [d] of `function` (chunk [n, c] -> [c]), and whether all rows are finite."""

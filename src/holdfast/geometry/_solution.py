@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Outcome(Enum):
-    """Why a solver stopped; the value is the sentence for the user."""
+    """Why a solver stopped, from the best to the worst; the value is the sentence for the user."""
 
     CLOSED_FORM = "computed in closed form"
     EXACT = "a row is the exact optimum"
@@ -18,6 +18,11 @@ class Outcome(Enum):
     )
     STALLED = "floating point allows no further progress; the best iterate is returned"
     OUT_OF_STEPS = "ran out of steps; the best iterate is returned"
+
+    @property
+    def rank(self) -> int:
+        """The position in this list, for the worst of several outcomes."""
+        return list(Outcome).index(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,3 +46,26 @@ class Solution:
     gap: float | None = None
     reference_weight: float = 0.0
     rejected: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Solutions:
+    """Weights for many sets of rows, and where they can be relied on.
+
+    Attributes:
+        weights: [t, n] coefficients of the rows of each set, float64 on the CPU.
+        is_certain: bool [t] whether the set is solved; the others must be solved one by one.
+        outcome: why the solver stopped, for the worst of the solved sets.
+        steps: the largest number of iterations.
+        gaps: [t] as `Solution.gap`; None if the solver has no objective.
+        rejects: whether rows of weight zero were left out, rather than merely without a part.
+        exact: bool [t] sets whose sums should be taken in float64; None for none.
+    """
+
+    weights: Tensor
+    is_certain: Tensor
+    outcome: Outcome = Outcome.CLOSED_FORM
+    steps: int = 0
+    gaps: Tensor | None = None
+    rejects: bool = True
+    exact: Tensor | None = None

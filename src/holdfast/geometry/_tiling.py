@@ -92,6 +92,14 @@ class Tiling:
         piece = self.pieces[at]
         return piece.first + (column - piece.start) // piece.width
 
+    def groups(self, n_columns: int) -> Iterator[Piece]:
+        """The pieces in groups of tiles with about `n_columns` in all; no tile is cut."""
+        for piece in self.pieces:
+            step = max(1, n_columns // piece.width)
+            for tile in range(0, piece.n_tiles, step):
+                start, first = piece.start + tile * piece.width, piece.first + tile
+                yield Piece(start, first, min(step, piece.n_tiles - tile), piece.width)
+
     def sums(self, vector: Tensor) -> Tensor:
         """[n_tiles] sums of the vector [d] over each tile."""
         if self.width == 1:

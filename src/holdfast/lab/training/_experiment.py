@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.checks import failure
+from holdfast.exchange import WorkerMomentum
 from holdfast.lab.config import Config
 from holdfast.lab.data import DataSet
 from holdfast.lab.models import models
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._directions import check_directions
-from holdfast.exchange import WorkerMomentum
 from holdfast.monitor import Monitor
 from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream

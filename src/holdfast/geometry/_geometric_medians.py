@@ -1,0 +1,222 @@
+"""Geometric medians of many small sets of rows at once, certified one by one."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from holdfast.geometry._gram import SAME
+from holdfast.geometry._kernels import full_precision
+from holdfast.geometry._measure import MANY_LOST, product_error
+from holdfast.geometry._row_set_certificates import Certificates
+from holdfast.geometry._row_set_solver import RowSetSolver
+from holdfast.geometry._row_sets import RowSets
+from holdfast.geometry._solution import Outcome, Solutions
+
+N_WEISZFELD = 2
+"""Weiszfeld steps that most sets of rows in general position need."""
+
+GOOD = 0.03
+"""Share of the tolerance from which on Newton steps are not worth their time."""
+
+MANY_STEPS = 12
+"""Sets that take more Newton steps are few, and solved one by one."""
+
+
+def geometric_medians(
+    sets: RowSets,
+    *,
+    row_weights: Tensor | None = None,
+    tolerance: float = 1e-6,
+    max_steps: int = 100,
+) -> Solutions:
+    """The geometric median of each of the sets, as :func:`geometric_median` finds that of one.
+
+    Rows are read in their own precision first, which certifies most sets of ordinary rows, then the
+    others in float64 about a central row. Sets that are not certified to the tolerance (lost
+    digits, rows on a line, ties between rows) are not certain. A set of which only the inner
+    products are known is certain if they certify its median; where all weight is on a row, distances
+    that are lost in rounding count as zero.
+    """
+    n, steps = sets.n, min(max_steps, MANY_STEPS)
+    eta = row_weights
+    if eta is None:
+        eta = torch.full((n,), 1.0 / n, dtype=torch.float64)
+    if sets.rows is None:
+        found = _medians(
+            sets.products, eta, precision=sets.precision, tolerance=tolerance, max_steps=steps
+        )
+        return _solutions(found, found.gaps <= tolerance, None)
+    rows, dtype = sets.rows, sets.rows.dtype
+    found = _medians(
+        torch.bmm(rows, rows.transpose(1, 2)),
+        eta,
+        rows=rows,
+        rounding=_sum_error(n, dtype, sets.dtype),
+        precision=product_error(rows.shape[2], dtype),
+        tolerance=tolerance,
+        max_steps=steps,
+    )
+    exact = found.gaps > tolerance
+    found = replace(found, weights=found.weights.double())
+    again = torch.nonzero(exact)[:, 0]
+    if len(again):
+        centered, origins = sets.about_central_rows(again, eta)
+        finer = _medians(
+            torch.bmm(centered, centered.transpose(1, 2)),
+            eta,
+            rows=centered,
+            origins=origins,
+            rounding=_sum_error(n, torch.float64, sets.dtype),
+            precision=sets.precision,
+            tolerance=tolerance,
+            max_steps=steps,
+        )
+        found.weights[again], found.gaps[again] = finer.weights, finer.gaps
+        found = replace(found, steps=max(found.steps, finer.steps))
+    return _solutions(found, found.gaps <= tolerance, exact)
+
+
+def _solutions(found: "_Medians", is_certain: Tensor, exact: Tensor | None) -> Solutions:
+    is_exact = bool((found.gaps[is_certain] == 0).all())
+    return Solutions(
+        found.weights,
+        is_certain,
+        Outcome.EXACT if is_exact else Outcome.CERTIFIED,
+        found.steps,
+        found.gaps,
+        rejects=False,
+        exact=exact,
+    )
+
+
+def _sum_error(n: int, summed: torch.dtype, returned: torch.dtype) -> float:
+    """A bound on the rounding of a sum of n rows, relative to the sum of their norms."""
+    return 0.5 * ((n + 1) * torch.finfo(summed).eps + torch.finfo(returned).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Medians:
+    """Weights of many geometric medians.
+
+    Attributes:
+        weights: [t, n] coefficients of the rows, in the dtype of the products.
+        gaps: [t] float64, certified as :meth:`Certificate.gap`; infinite where nothing is certain.
+        steps: the largest number of Newton steps.
+    """
+
+    weights: Tensor
+    gaps: Tensor
+    steps: int
+
+
+def _medians(
+    products: Tensor,
+    eta: Tensor,
+    *,
+    rows: Tensor | None = None,
+    origins: Tensor | None = None,
+    rounding: float = 0.0,
+    precision: float,
+    tolerance: float,
+    max_steps: int,
+) -> _Medians:
+    """The medians of t sets of n rows with inner products [t, n, n], each set on its own.
+
+    As :func:`geometric_median` takes Newton steps in Gram space, but solves for them by a few
+    conjugate gradients, and gives up where it is not certain: on sets with lost digits, on rows of
+    a line, on ties. These have an infinite gap, or one above the tolerance, and should be solved
+    one by one.
+
+    Args:
+        products: [t, n, n] about any point of each set, float32 or float64; entries that are not
+            finite make their set uncertain.
+        eta: [n] row weights with sum 1.
+        rows: [t, n, w] the rows about the same points. With them the gradient and the distances
+            from a row are found directly, so that float32 is enough for a small gap.
+        origins: [t] distances of these points from the origin; 0 by default.
+        rounding: bound on the rounding of a sum of rows, relative to the sum of their norms.
+        precision: bound on the errors of the products, relative to the norms.
+        tolerance: the gap to reach.
+        max_steps: the largest number of Newton steps.
+    """
+    eta = eta.to(products)
+    with full_precision():
+        solver = RowSetSolver(products, eta, precision)
+        weights, nearest = solver.start()
+        gaps = torch.full((len(weights),), torch.inf, dtype=torch.float64)
+        _take_optimal_rows(solver, rows, nearest, weights, gaps)
+        off_rows = torch.nonzero((nearest < 0) & solver.in_range)[:, 0]
+        certificates = Certificates(solver, rows, origins, rounding)
+        n_steps = 0
+        if len(off_rows):
+            weights[off_rows], gaps[off_rows], n_steps = _descend(
+                certificates.of(off_rows), weights[off_rows], tolerance, max_steps
+            )
+    # An overflow may have made any of them NaN.
+    gaps = torch.where(solver.in_range & (gaps >= 0), gaps, torch.inf)
+    return _Medians(weights, gaps, n_steps)
+
+
+def _descend(
+    certificates: Certificates, weights: Tensor, tolerance: float, max_steps: int
+) -> tuple[Tensor, Tensor, int]:
+    """[t, n] better weights, [t] their gaps, and the number of Newton steps."""
+    again, n_steps = torch.arange(len(weights)), 0
+    gaps = torch.full((len(weights),), torch.inf, dtype=torch.float64)
+    # Rows in float64 are asked for all of their digits, which only Newton steps give.
+    if certificates.rows is None or certificates.rows.dtype is not torch.float64:
+        weights = certificates.solver.weiszfeld_steps(weights, N_WEISZFELD)
+        gaps = certificates.gaps(weights)
+        again = torch.nonzero(~(gaps <= GOOD * tolerance))[:, 0]
+    if len(again):
+        some = certificates.of(again)
+        found, n_steps = some.solver.newton_steps(weights[again], max_steps)
+        weights[again], gaps[again] = found, some.gaps(found)
+    return weights, gaps, n_steps
+
+
+def _take_optimal_rows(
+    solver: RowSetSolver,
+    rows: Tensor | None,
+    nearest: Tensor,
+    weights: Tensor,
+    gaps: Tensor,
+) -> None:
+    """Put all weight on the nearest row where that is optimal; change `weights` and `gaps` so."""
+    chosen = torch.nonzero((nearest >= 0) & solver.in_range)[:, 0]
+    if len(chosen) == 0:
+        return
+    each, position = torch.arange(len(chosen)), nearest[chosen]
+    eta, eps = solver.eta, torch.finfo(weights.dtype).eps
+    if rows is None:
+        column = solver.products[chosen, position]
+        square = solver.squares[chosen, position, None]
+        squared = solver.squares[chosen] + square - 2 * column
+        here = squared <= SAME * (solver.squares[chosen] + square)
+        here[each, position] = True
+        pulls = torch.where(here, 0.0, eta / squared.clamp(min=solver.tiny).sqrt())
+        coefficients = pulls.clone()
+        coefficients[each, position] -= pulls.sum(1)
+        image = torch.bmm(solver.products[chosen], coefficients[:, :, None])[:, :, 0]
+        force = (coefficients * image).sum(1).clamp(min=0).sqrt()
+        lost = torch.zeros_like(force, dtype=torch.bool)
+    else:
+        found = rows[chosen]
+        # Differences of rows are exact to the last bit of each entry, and zero for equal rows only.
+        found = found - found[each, position][:, None]
+        norms = found.norm(dim=2)
+        here = norms == 0
+        # A norm below the normal range of squares, or of zero, may be an underflow.
+        small = norms.square() <= MANY_LOST * solver.tiny
+        lost = (small & (found.any(2) if bool(found[here].any()) else ~here)).any(1)
+        pulls = torch.where(here, 0.0, eta / norms)
+        force = torch.bmm(pulls[:, None], found)[:, 0].norm(dim=1)
+        force += (len(eta) + 3 + found.shape[2] ** 0.5) * eps
+    own = torch.where(here, eta, 0.0).sum(1)
+    # If both are equal, there may be many medians, of which the careful way takes the middle one.
+    is_row = ~lost & (force <= own * (1 - 16 * eps))
+    taken = chosen[is_row]
+    weights[taken] = 0.0
+    weights[taken, position[is_row]] = 1.0
+    gaps[taken] = 0.0
