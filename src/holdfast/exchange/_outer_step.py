@@ -28,6 +28,7 @@ class OuterStep:
     (2025).
 
     Example:
+        >>> from holdfast.geometry import Tiling
         >>> x = torch.zeros(4, requires_grad=True)
         >>> step, block = OuterStep(Layout([x]), lr=0.5), Block(Tiling((4,), 2), torch.tensor([1]))
         >>> step(block, torch.tensor([2.0, 4.0]))

@@ -195,9 +195,9 @@ class WorkerMemory:
             raise failure("state", f"be a mapping with the keys {sorted(known)}", got)
         saved = state["memory"]
         shapes = dict(zip(self._layout.names, map(tuple, self._layout.shapes), strict=True))
-        got = {name: tuple(part.shape) for name, part in saved.items()}
-        if got != shapes:
-            raise failure("state['memory']", f"have the parameters {shapes}", got)
+        found = {name: tuple(part.shape) for name, part in saved.items()}
+        if found != shapes:
+            raise failure("state['memory']", f"have the parameters {shapes}", found)
         for part, name in zip(self._layout.split(self.vector), shapes, strict=True):
             part.copy_(saved[name])
         self._recent = deque(state["recent"], maxlen=RECENT)
