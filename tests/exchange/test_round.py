@@ -55,7 +55,7 @@ def test_a_minority_of_liars_is_outvoted(size: float, report_every: int | None) 
     """In reports and in values, also from the first round on: breakdown point one half."""
     honest, attacked = (simulation(7, report_every=report_every) for _ in range(2))
     d, n_tiles = honest.layout.d, honest.agreed.tiling.n_tiles
-    for t in range(40):
+    for t in range(24):
         given = updates(7, d, t)
         honest.round(given)
         attacked.round(
@@ -66,7 +66,7 @@ def test_a_minority_of_liars_is_outvoted(size: float, report_every: int | None) 
     # Updates are around 1. Some are still in memory; three rows at infinity shift a median.
     for run in (honest, attacked):
         moved = -run.layout.values()
-        assert bool(((moved > 5) & (moved < 100)).all())
+        assert bool(((moved > 3) & (moved < 60)).all())
 
 
 def test_workers_miss_rounds_join_and_leave() -> None:
