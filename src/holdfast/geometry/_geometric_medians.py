@@ -181,6 +181,9 @@ def _with_care(
     certificates: Certificates, weights: Tensor, max_steps: int
 ) -> tuple[Tensor, Tensor, int]:
     """[t, n] weights by Newton steps or of an optimal row, their gaps, and the number of steps."""
+    if certificates.rows is not None:
+        at = Iterates(certificates.solver, weights)
+        certificates = certificates.about(at.distances.argmin(1))
     solver, n_steps = certificates.solver, 0
     weights, nearest = solver.beside_nearest_row(Iterates(solver, weights))
     gaps = torch.full((len(weights),), torch.inf, dtype=torch.float64)
@@ -190,7 +193,7 @@ def _with_care(
         some = certificates.of(off_rows)
         found, n_steps = some.solver.newton_steps(weights[off_rows], max_steps)
         weights[off_rows], gaps[off_rows] = found, some.gaps(found)
-    return weights, gaps, n_steps
+    return weights, torch.where(solver.in_range, gaps, torch.inf), n_steps
 
 
 def _take_optimal_rows(
@@ -219,10 +222,11 @@ def _take_optimal_rows(
         force = (coefficients * image).sum(1).clamp(min=0).sqrt()
         lost = torch.zeros_like(force, dtype=torch.bool)
     else:
-        found = rows[chosen]
-        # Differences of rows are exact to the last bit of each entry, and zero for equal rows only.
-        found = found - found[each, position][:, None]
-        norms = found.norm(dim=2)
+        found = rows if len(chosen) == len(rows) else rows[chosen]
+        norms = solver.lengths[chosen]
+        if bool(norms[each, position].any()):  # the base point is another row
+            found = found - found[each, position][:, None]
+            norms = found.norm(dim=2)
         here = norms == 0
         # A norm below the normal range of squares, or of zero, may be an underflow.
         small = norms.square() <= MANY_LOST * solver.tiny

@@ -33,6 +33,22 @@ class Certificates:
         origins = None if self._origins is None else self._origins[chosen]
         return Certificates(self.solver.of(chosen), rows, origins, self._rounding, self._underflow)
 
+    def about(self, nearest: Tensor) -> "Certificates":
+        """The same with the rows at `nearest` [t] as base points; the rows must be known.
+
+        Differences of rows are exact to the last bit of each entry, and zero for equal rows only, so
+        that points close to such a row lose no digits, in float32 either.
+        """
+        assert self.rows is not None
+        base = self.rows[torch.arange(len(nearest)), nearest]
+        rows = self.rows - base[:, None]
+        products = torch.bmm(rows, rows.transpose(1, 2))
+        origins = torch.linalg.vector_norm(base, dim=1)
+        if self._origins is not None:
+            origins = origins + self._origins
+        solver = RowSetSolver(products, self.solver.eta, self.solver.measured)
+        return Certificates(solver, rows, origins, self._rounding, self._underflow)
+
     def gaps(self, weights: Tensor, enough: float = 0.0) -> Tensor:
         """[t] bounds on the relative gaps at the points with these weights [t, n].
 

@@ -18,7 +18,7 @@ SHORT = {torch.float32: 3e-4, torch.float64: 1e-5}
 ARITHMETIC = 8.0
 """What sums over n weights add to the relative error of inner products, in units of rounding."""
 
-TIE = {torch.float32: 1e-3, torch.float64: 1e-9}
+TIE = {torch.float32: 3e-5, torch.float64: 1e-9}
 """If the weight of a row and the pull of the others agree to this share, it may be the median."""
 
 
@@ -38,7 +38,7 @@ class RowSetSolver:
         self.products, self.eta = products, eta
         self.squares = products.diagonal(dim1=1, dim2=2).contiguous()
         self.lengths = self.squares.clamp(min=0).sqrt()
-        self.precision = precision + ARITHMETIC * limits.eps
+        self.measured, self.precision = precision, precision + ARITHMETIC * limits.eps
         self.tiny = limits.tiny
         # Squares of entries below the normal range may be lost; zero rows have lost nothing.
         smallest, largest = self.squares.amin(1), self.squares.amax(1)
@@ -60,7 +60,7 @@ class RowSetSolver:
         some: RowSetSolver = object.__new__(RowSetSolver)
         some.products, some.eta = self.products[chosen], self.eta
         some.squares, some.lengths = self.squares[chosen], self.lengths[chosen]
-        some.precision, some.tiny = self.precision, self.tiny
+        some.measured, some.precision, some.tiny = self.measured, self.precision, self.tiny
         some.in_range, some.floors = self.in_range[chosen], self.floors[chosen]
         return some
 
