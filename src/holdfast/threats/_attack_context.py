@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Generator, Tensor
 
+from holdfast.aggregators import Blockwise
 from holdfast.checks import failure
-from holdfast.geometry import length, working_dtype
+from holdfast.geometry import Tiling, length, working_dtype
 
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ class AttackContext:
         rule_arguments: what the rule will be given besides the rows, such as `reference`.
         memory: [d] what the step will add to every row before the rule.
         directions: vectors [d] by name, of any length.
+        sections: numbers of adjacent columns that belong to one parameter each, for rules that
+            treat tiles of columns each on its own; all columns are one parameter by default.
         step: number of the step, from 0.
     """
 
@@ -50,6 +53,7 @@ class AttackContext:
     rule_arguments: Mapping[str, Any] = field(default_factory=dict)
     memory: Tensor | None = None
     directions: Mapping[str, Tensor] = field(default_factory=dict)
+    sections: Sequence[int] | None = None
     step: int = 0
     _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -72,6 +76,13 @@ class AttackContext:
     def own(self) -> Tensor:
         """[n_bad, d] copy of the bad rows before the attack, in the dtype of the rows."""
         return self.rows[self.mask]
+
+    @property
+    def tiling(self) -> Tiling | None:
+        """The tiles of a rule that treats each on its own; None for other rules."""
+        if not isinstance(self.rule, Blockwise):
+            return None
+        return self.rule.tiling((self.d,) if self.sections is None else tuple(self.sections))
 
     @cached_property
     def unit(self) -> float:
