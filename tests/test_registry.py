@@ -98,7 +98,7 @@ def test_errors_say_what_to_do(text: str, message: str) -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(
         UnknownNameError,
-        match=r"one of bucketing, bulyan, .*zeno, got 'krumm' \(did you mean 'krum'\?\)\.",
+        match=r"one of blockwise, bucketing, .*zeno, got 'krumm' \(did you mean 'krum'\?\)\.",
     ):
         rules.parse("krumm(n_bad=2)")
     with pytest.raises(UnknownNameError, match=r"got 'x'\."):

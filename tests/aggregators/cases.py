@@ -69,6 +69,7 @@ FIXED_SIGMA = "compares variances with a fixed bound"
 
 OWN_ROW = "the order of rows names the row that is trusted"
 DRAWN = "holds only in law"
+BY_PARAMETER = "tiles end where a parameter ends, so that a list of parameters has other tiles"
 
 CASES = [
     Case("mean", {"breakdown": "one row moves a mean anywhere"}),
@@ -161,6 +162,17 @@ CASES = [
     Case(
         "sketched(fraction=0.5) | covariance-filter",
         {"translation": LENGTHS, "digits": LENGTHS},
+        extras=shuffled,
+    ),
+    Case("blockwise(tile=4) | geometric-median", {"any storage": BY_PARAMETER}),
+    Case("blockwise | geometric-median", {"any storage": BY_PARAMETER}),
+    Case("blockwise(tile=4) | radius-filter"),
+    Case("blockwise(tile='parameter') | covariance-filter", {"any storage": BY_PARAMETER}),
+    Case("blockwise(tile=4) | mixing(n_bad=6) | krum(n_bad=6)", {"any storage": BY_PARAMETER}),
+    Case("blockwise(tile=4) | mean", {"breakdown": "one row moves a mean anywhere"}),
+    Case(
+        "blockwise(tile=4) | bucketing(bucket_size=2) | geometric-median",
+        {"permutation": DRAWN, "any storage": BY_PARAMETER},
         extras=shuffled,
     ),
     Case("clipping(n_bad=7) | mixing(n_bad=7) | geometric-median", {"translation": FROM_ORIGIN}),

@@ -44,9 +44,11 @@ def hostile(rows: Tensor, value: float) -> Tensor:
     return rows
 
 
+IN_ONE_PROCESS = [case for case in CASES if "blockwise" in case.text]
+SHARED = [case for case in CASES if case not in IN_ONE_PROCESS]
 COMPARABLE = [
     case
-    for case in CASES
+    for case in SHARED
     # A score of some of the columns is another score, and a sketch of shares is another sketch.
     if "score" not in case.rule.needs and "sketched" not in case.text
 ]
@@ -70,7 +72,7 @@ def test_holders_of_columns_decide_as_one_would(case: Case, value: float) -> Non
             assert one.weights.equal(found[0].weights)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in COMPARABLE], ids=str)
+@pytest.mark.parametrize("case", [case for case in SHARED if case not in COMPARABLE], ids=str)
 def test_holders_of_columns_decide_alike(case: Case) -> None:
     found = on_three(case, hostile(case.rows(N, D, dtype=torch.float64), 1e6))
     for one in found:
@@ -78,6 +80,12 @@ def test_holders_of_columns_decide_alike(case: Case) -> None:
         assert found[0].weights is not None
         assert one.weights.equal(found[0].weights)
         assert one.vector.isfinite().all()
+
+
+@pytest.mark.parametrize("case", IN_ONE_PROCESS, ids=str)
+def test_a_tile_on_two_holders_is_refused(case: Case) -> None:
+    with pytest.raises(ValueError, match=r"^`rows` must have all columns in one process"):
+        on_three(case, case.rows(N, D))
 
 
 @pytest.mark.parametrize("text", ["mean", "geometric-median", "coordinate-median"])

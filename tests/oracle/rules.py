@@ -5,6 +5,9 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from holdfast.aggregators import Aggregator
+from holdfast.geometry import Tiling
+
 
 def krum_scores(rows: Tensor, n_bad: int) -> list[float]:
     points = [row.double() for row in rows]
@@ -173,3 +176,20 @@ def trusted_reference(rows: Tensor, reference: Tensor) -> Tensor:
     scaled = points * trusted.norm() / points.norm(dim=1, keepdim=True)
     mean: Tensor = (trust[:, None] * scaled).sum(0) / trust.sum()
     return mean
+
+
+def tile_by_tile(
+    rule: Aggregator, rows: Tensor, tiling: Tiling, row_weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """[d] the rule's results on all tiles side by side, and [n_tiles, n] its weights."""
+    vectors, weights = [], []
+    for piece in tiling.pieces:
+        for i in range(piece.n_tiles):
+            start = piece.start + i * piece.width
+            part = rows[:, start : start + piece.width].clone()
+            arguments = {} if row_weights is None else {"row_weights": row_weights}
+            found = rule.aggregate(part, **arguments)  # type: ignore[arg-type]
+            assert found.weights is not None
+            vectors.append(found.vector)
+            weights.append(found.weights)
+    return torch.cat(vectors), torch.stack(weights)

@@ -1,5 +1,6 @@
 """Newton steps toward the geometric medians of many small sets of rows at once."""
 
+from functools import cached_property
 from typing import final
 
 import torch
@@ -17,8 +18,8 @@ SHORT = {torch.float32: 3e-4, torch.float64: 1e-5}
 ARITHMETIC = 8.0
 """What sums over n weights add to the relative error of inner products, in units of rounding."""
 
-TIE = 1e-3
-"""A row whose weight and the pull of the others agree to this share is left to the careful way."""
+TIE = {torch.float32: 1e-3, torch.float64: 1e-9}
+"""If the weight of a row and the pull of the others agree to this share, it may be the median."""
 
 
 @final
@@ -49,8 +50,8 @@ class RowSetSolver:
         some.in_range = self.in_range[chosen]
         return some
 
-    def solve(self, max_steps: int) -> tuple[Tensor, Tensor, int]:
-        """[t, n] weights near the medians, [t] positions of rows that may be medians, the steps.
+    def start(self) -> tuple[Tensor, Tensor]:
+        """[t, n] weights to start from, and [t] positions of rows that may be medians.
 
         The position is -1 where no row can be the median.
         """
@@ -58,24 +59,36 @@ class RowSetSolver:
         # one in the middle, so that a row at the base point does not count alone.
         middle = self.lengths.median(dim=1, keepdim=True).values
         start = self.eta / self.lengths.maximum(middle).clamp(min=self.tiny**0.5)
-        at = Iterates(self, start / start.sum(1, keepdim=True))
-        row, weights = self._beside_nearest_row(at)
-        active, state = torch.nonzero(self.in_range & (row < 0))[:, 0], self
-        out, n_steps = weights.clone(), 0
-        if len(active) < len(weights):
-            state, weights = self.of(active), weights[active]
+        return self._beside_nearest_row(Iterates(self, start / start.sum(1, keepdim=True)))
+
+    def weiszfeld_steps(self, weights: Tensor, n_steps: int) -> Tensor:
+        """[t, n] weights after so many Weiszfeld steps, each but the first two extrapolated.
+
+        In general position a step leaves a tenth of the error, for a fifth of the work of a Newton
+        step.
+        """
+        before = None
+        for _ in range(n_steps):
+            at = Iterates(self, weights)
+            weights = at.weiszfeld if before is None else at.extrapolated(before)
+            before = at
+        return Iterates(self, weights).weiszfeld  # without negative weights
+
+    def newton_steps(self, weights: Tensor, max_steps: int) -> tuple[Tensor, int]:
+        """[t, n] weights after Newton steps and a Weiszfeld step, and the number of the former."""
+        out, active, state = weights.clone(), torch.arange(len(weights)), self
+        n_steps = 0
         while n_steps < max_steps and len(active):
             n_steps += 1
-            weights, is_short = Iterates(state, weights).newton_step()
+            weights, is_last = Iterates(state, weights).newton_step()
             out[active] = weights
-            left = torch.nonzero(~is_short)[:, 0]
-            # Few sets take longer than the others; copying those that are left pays soon.
+            left = torch.nonzero(~is_last)[:, 0]
             if len(left) < len(active):
                 active, state, weights = active[left], state.of(left), weights[left]
-        return Iterates(self, out).weiszfeld, row, n_steps
+        return Iterates(self, out).weiszfeld, n_steps
 
     def _beside_nearest_row(self, at: "Iterates") -> tuple[Tensor, Tensor]:
-        """[t] the row nearest to the point if it may be the median (else -1), and better weights.
+        """[t, n] better weights, and [t] the row nearest to the point if it may be the median.
 
         The weights are those of the Vardi-Zhang step from that row if it is better than the point.
         """
@@ -93,13 +106,13 @@ class RowSetSolver:
         row[each, nearest] = 1.0
         coefficients = pulls - total * row
         force = (coefficients * self.times(coefficients)).sum(1).clamp(min=0).sqrt()
-        may_be = force <= own * (1 + TIE)
+        may_be = force <= own * (1 + TIE[own.dtype])
         keep = (own / force.clamp(min=self.tiny))[:, None].clamp(max=1.0)
         beside = pulls / total.clamp(min=self.tiny) * (1 - keep) + row * keep
         value = torch.where(here, 0.0, distances) @ self.eta
         better = value < at.distances @ self.eta
         weights = torch.where(better[:, None], beside, at.weiszfeld)
-        return torch.where(may_be, nearest, -1), weights
+        return weights, torch.where(may_be, nearest, -1)
 
     @property
     def same(self) -> float:
@@ -121,7 +134,7 @@ class Iterates:
         self.pulls = solver.eta / self.distances
         self.total = self.pulls.sum(1, keepdim=True)
 
-    @property
+    @cached_property
     def weiszfeld(self) -> Tensor:
         """[t, n] weights after the Weiszfeld step."""
         return self.pulls / self.total
@@ -132,8 +145,17 @@ class Iterates:
         shift = (vectors * self.image).sum(1, keepdim=True) - sums * self.square
         return self.solver.times(vectors) - sums * self.image - shift
 
+    def extrapolated(self, before: "Iterates") -> Tensor:
+        """[t, n] weights after the Weiszfeld step, extrapolated from that before (Anderson)."""
+        step = self.weiszfeld - self.weights
+        change = step - (before.weiszfeld - before.weights)
+        scaled = change * self.distances.square()
+        most = (scaled * change).sum(1, keepdim=True).clamp(min=self.solver.tiny)
+        factor = ((scaled * step).sum(1, keepdim=True) / most).clamp(-2.0, 0.5)
+        return self.weiszfeld - factor * (self.weiszfeld - before.weiszfeld)
+
     def newton_step(self) -> tuple[Tensor, Tensor]:
-        """[t, n] weights after the step, and bool [t] where it was so short that it is the last."""
+        """[t, n] weights after the Newton step, and where (bool [t]) it is short enough to end."""
         # As in `geometric_median`: (total - V^T V) z = V^T r with columns V_i = roots_i (x_i - y).
         # Divided by the total, the matrix has eigenvalues in [0, 1], and few of them are small.
         roots = self.pulls.sqrt() / self.distances
