@@ -4,7 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators import Aggregator, Blockwise
+from holdfast.aggregators import Aggregator, Blockwise, GeometricMedian, NearestNeighborMixing
 from holdfast.geometry import DenseRows, Tiling, full_precision, products_between
 from holdfast.threats._attack_context import AttackContext
 
@@ -13,6 +13,9 @@ WIDE = 4096
 
 ENTRIES = 2**21
 """Entries of the vectors that are multiplied together."""
+
+TILES = 256
+"""Tiles that are searched together: the Gram matrices of their trials take some 20 MB."""
 
 
 @final
@@ -78,13 +81,28 @@ class TileTrials:
         rows[:, :, honest, torch.arange(len(honest))] = 1.0
         rows[:, :, self._mask, len(honest) : -1] = coefficients.double()
         rows[:, :, :, -1] = 1.0  # all of these are differences from the mean
-        flat = rows.flatten(1, 2)
-        half = torch.bmm(flat, self._products).view_as(rows)
-        grams = torch.bmm(half.flatten(0, 1), rows.flatten(0, 1).mT)
-        weights = self._rule.weights_from_grams(grams, row_weights=self._row_weights)
+        weights = self._weights(rows)
         shifts = torch.bmm(weights[:, None], rows.flatten(0, 1))[:, 0].view(n_tiles, n_trials, m)
         shifts[:, :, -1] -= 1.0
         return shifts
+
+    def _weights(self, rows: Tensor) -> Tensor:
+        """[n_tiles * c, n] the rule's weights for rows [n_tiles, c, n, m]; NaN where it is stuck."""
+        if _ignores_origin(self._rule):
+            # About a bad row, many of which are equal: where their group is the median or close to
+            # it, products about another point would lose the distances that decide.
+            rows = rows - rows[:, :, self._mask][:, :, :1]
+        products = torch.bmm(rows.flatten(1, 2), self._products).view_as(rows)
+        grams = torch.bmm(products.flatten(0, 1), rows.flatten(0, 1).mT)
+        grams.diagonal(dim1=1, dim2=2).clamp_(min=0)
+        return self._rule.weights_from_grams(grams, row_weights=self._row_weights, approximate=True)
+
+
+def _ignores_origin(rule: Aggregator) -> bool:
+    """Whether inner products about any point of the plane of the rows give the same weights."""
+    while isinstance(rule, NearestNeighborMixing):
+        rule = rule.inner
+    return isinstance(rule, GeometricMedian)
 
 
 def tile_products(vectors: Tensor, tiling: Tiling) -> Tensor:
