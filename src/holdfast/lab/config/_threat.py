@@ -131,6 +131,7 @@ class Threat:
             rule=rule,
             rule_arguments=known,
             directions=directions or {},
+            sections=rows.sections,
             step=step,
         )
 

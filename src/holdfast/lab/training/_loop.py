@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from holdfast.errors import DivergedError
 from holdfast.geometry import Rows
-from holdfast.lab.training._directions import N_SAMPLES, loss_gradients
+from holdfast.lab.training._directions import N_SAMPLES, SHIFTS, column_masks, loss_gradients
 from holdfast.lab.training._evaluation import as_input, evaluate
 from holdfast.lab.training._experiment import Experiment
 from holdfast.layout import Layout
@@ -186,8 +186,15 @@ def attack_directions(experiment: Experiment, bad_rows: Tensor, step: int) -> di
     attack = experiment.config.threat.attack
     if attack is None or not attack.needs_directions or not bool(bad_rows.any()):
         return {}
-    indices = experiment.batches.direction_indices(step, N_SAMPLES).to(experiment.device)
-    return loss_gradients(experiment.model, experiment.data, attack.needs_directions, indices)
+    names, layout = attack.needs_directions, experiment.source.layout
+    found = column_masks(layout, names)
+    if "drift" in names:
+        found["drift"] = layout.values() - experiment.bad_parameters
+    shifted = names & set(SHIFTS)
+    if shifted:
+        indices = experiment.batches.direction_indices(step, N_SAMPLES).to(experiment.device)
+        found |= loss_gradients(experiment.model, experiment.data, shifted, indices)
+    return found
 
 
 def keep_direction(experiment: Experiment) -> None:
