@@ -159,16 +159,16 @@ def threat_names() -> list[str]:
 
 
 def parse_threat(text: str, adversaries: Adversaries, *, whole_rows: bool = False) -> Threat:
-    """The threat of a text such as `"scaled-flip(factor=5.0)"`, an attack or a corruption.
+    """The threat of a text such as `"late(start=50) | scaled-flip"`, an attack or a corruption.
 
     Example:
         >>> parse_threat("scaled-flip", Adversaries(bad_fraction=0.4)).attack
         ScaledFlip(factor=100.0)
     """
-    name, arguments = parse_call(text, "attack")
+    name, _ = parse_call(text.split("|")[0], "attack")
     for kind, registry in THREAT_PARTS.items():
         if name in registry.names:
-            part = {kind: registry.from_json({"name": name, **arguments})}
+            part = {kind: registry.parse(text)}
             return Threat(**part, adversaries=adversaries, whole_rows=whole_rows)
     raise unknown_name("attack", threat_names(), name)
 

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -111,11 +111,13 @@ class Threat:
         rule: Callable[..., Tensor] | None = None,
         rule_arguments: Mapping[str, Any] | None = None,
         directions: Mapping[str, Tensor] | None = None,
+        sections: Sequence[int] | None = None,
     ) -> State:
         """Overwrite bad rows in place with what they send; returns the attackers' next state.
 
         The attackers know the `rule` and what it will be given besides the rows, but not the random
-        numbers that it will draw. `directions` are those that the attack needs.
+        numbers that it will draw. `directions` are those that the attack needs, `sections` the
+        numbers of columns per parameter (known if `rows` are `DenseRows`).
         """
         if self.attack is None or not bool(bad_rows.any()):
             return state
@@ -131,6 +133,7 @@ class Threat:
             rule=rule,
             rule_arguments=known,
             directions=directions or {},
+            sections=rows.sections if isinstance(rows, DenseRows) else sections,
             step=step,
         )
 
