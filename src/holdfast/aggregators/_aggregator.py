@@ -199,7 +199,9 @@ class Aggregator(ABC):
         return weights
 
     @torch.no_grad()
-    def weights_from_grams(self, grams: Tensor, *, row_weights: Tensor | None = None) -> Tensor:
+    def weights_from_grams(
+        self, grams: Tensor, *, row_weights: Tensor | None = None, approximate: bool = False
+    ) -> Tensor:
         """Return the weights [t, n] for many sets of rows at once, from inner products [t, n, n].
 
         `weights_from_grams(grams)[i]` is `weights_from_gram(grams[i])`, up to the tolerance of the
@@ -207,7 +209,8 @@ class Aggregator(ABC):
         diagonal, about the origin of each set; use float64, because float32 has lost the differences
         of rows that are close to each other. `row_weights` [n] are those of every set. Mean,
         GeometricMedian and RadiusFilter solve all sets together; other rules solve one set after
-        the other, and so do these where digits were lost. The result is float64 on the CPU.
+        the other, and so do these where digits were lost. If `approximate`, such sets keep the
+        weights of the common solution, which may be wrong or NaN. The result is float64 on the CPU.
 
         Example:
             >>> from holdfast.aggregators import GeometricMedian
@@ -229,10 +232,12 @@ class Aggregator(ABC):
             products = grams[start : start + SETS].to("cpu", torch.float64)
             if len(used) < n:
                 products = products[:, used][:, :, used]
-            weights[start : start + SETS, used] = self._weights_of_sets(products, context)
+            weights[start : start + SETS, used] = self._weights_of_sets(
+                products, context, approximate
+            )
         return weights
 
-    def _weights_of_sets(self, products: Tensor, context: CallContext) -> Tensor:
+    def _weights_of_sets(self, products: Tensor, context: CallContext, approximate: bool) -> Tensor:
         """[t, n] weights for the inner products [t, n, n] of sets of rows with positive weights."""
         found = self._solve_sets(RowSets(given=products), context)
         if found is None:
@@ -240,6 +245,7 @@ class Aggregator(ABC):
             left = torch.arange(len(products))
         else:
             weights, left = found.weights, torch.nonzero(~found.is_certain)[:, 0]
+            left = left[:0] if approximate else left
         for i in left.tolist():
             one = self.weights_from_gram(products[i], row_weights=context.row_weights)
             weights[i] = one

@@ -26,6 +26,7 @@ class Knowledge(TypedDict, total=False):
     rule_arguments: Mapping[str, Any]
     memory: Tensor | None
     directions: Mapping[str, Tensor]
+    sections: Sequence[int] | None
     step: int
 
 
@@ -82,9 +83,12 @@ class Attack(ABC):
                 - `memory`: [d] what the step will add to every row (its memory divided by the
                   learning rate).
                 - `directions`: vectors [d] by name, which only a trainer can compute.
+                - `sections`: numbers of adjacent columns that belong to one parameter each, which
+                  decide the tiles of a blockwise rule. Lists of tensors and DenseRows have their
+                  own; the columns of a tensor are one parameter by default.
                 - `step`: number of the step, from 0.
         """
-        self._check(rows, mask, state, known)
+        known = self._check(rows, mask, state, known)
         # `_matrix` copies all kinds but tensors.
         sent = rows.detach().clone() if isinstance(rows, Tensor) else _matrix(rows)
         self._replace(self._context(sent, mask, state, known))
@@ -100,7 +104,7 @@ class Attack(ABC):
         """
         if not isinstance(rows, Tensor) or rows.ndim != 2:
             raise failure("rows", "be a tensor [n, d]", type(rows).__name__)
-        self._check(rows, mask, state, known)
+        known = self._check(rows, mask, state, known)
         context = self._context(rows.detach(), mask, state, known)
         # The attackers learn from the rows before they overwrite them.
         learned = self._learn(context) if self.takes_state else None
@@ -122,7 +126,7 @@ class Attack(ABC):
         if not self.takes_state:
             self._check_rows(rows, mask, state)
             return None
-        self._check(rows, mask, state, known)
+        known = self._check(rows, mask, state, known)
         return self._learn(self._context(_matrix(rows), mask, state, known))
 
     @abstractmethod
@@ -160,8 +164,10 @@ class Attack(ABC):
             raise failure("state", f"be None for {self!r}", type(state).__name__)
         return checked
 
-    def _check(self, rows: Any, mask: Tensor, state: State, known: Knowledge) -> None:
-        d = self._check_rows(rows, mask, state).d
+    def _check(self, rows: Any, mask: Tensor, state: State, known: Knowledge) -> Knowledge:
+        """Check all arguments; return what is known, with the sections of the rows."""
+        checked = self._check_rows(rows, mask, state)
+        d = checked.d
         if "generator" in self.needs:
             check_generator(known.get("generator"))
         for name in sorted(self.needs):
@@ -179,10 +185,22 @@ class Attack(ABC):
             raise failure("directions", f"hold {name!r} (needed by {self!r})", got)
         for name, direction in directions.items():
             check_vector(f"directions[{name!r}]", direction, d)
+        sections = known.get("sections")
+        if sections is not None:
+            check_sections(sections, d)
+        return {**known, "sections": checked.sections if sections is None else sections}
 
 
 attacks: Registry[Attack] = Registry("attack")
 """All attacks by name: `attacks.parse("scaled-flip(factor=5.0)")`."""
+
+
+def check_sections(sections: Any, d: int) -> None:
+    """Check for numbers of columns that add up to d."""
+    for size in sections:
+        check_count("sections", size, at_least=1)
+    if sum(sections) != d:
+        raise failure("sections", f"add up to {d}, the number of columns", sum(sections))
 
 
 def _matrix(rows: Any) -> Tensor:

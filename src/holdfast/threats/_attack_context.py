@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Generator, Tensor
 
+from holdfast.aggregators import Blockwise
 from holdfast.checks import failure
-from holdfast.geometry import length, working_dtype
+from holdfast.geometry import Tiling, length, working_dtype
 
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ class AttackContext:
         rule_arguments: what the rule will be given besides the rows, such as `reference`.
         memory: [d] what the step will add to every row before the rule.
         directions: vectors [d] by name, of any length.
+        sections: numbers of adjacent columns that belong to one parameter each, for rules that
+            treat tiles of columns each on its own; all columns are one parameter by default.
         step: number of the step, from 0.
     """
 
@@ -50,6 +53,7 @@ class AttackContext:
     rule_arguments: Mapping[str, Any] = field(default_factory=dict)
     memory: Tensor | None = None
     directions: Mapping[str, Tensor] = field(default_factory=dict)
+    sections: Sequence[int] | None = None
     step: int = 0
     _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -72,6 +76,35 @@ class AttackContext:
     def own(self) -> Tensor:
         """[n_bad, d] copy of the bad rows before the attack, in the dtype of the rows."""
         return self.rows[self.mask]
+
+    @cached_property
+    def tiling(self) -> Tiling | None:
+        """The tiles of a rule that treats each on its own; None for other rules.
+
+        None also if the rule draws random numbers: weights in one tile then depend on the others.
+        """
+        if not isinstance(self.rule, Blockwise) or self.rule.needs:
+            return None
+        sections = (self.d,) if self.sections is None else tuple(self.sections)
+        tile = self.rule.tile
+        return self.rule.tiling(_joined(sections, tile) if isinstance(tile, int) else sections)
+
+    def per_column(self, values: Tensor) -> Tensor:
+        """The values [n_tiles] of each tile, repeated for each of its columns [d].
+
+        Without tiles there is one value [1], which is returned.
+        """
+        values = values.to(self.rows.device)
+        if self.tiling is None:
+            return values
+        return self.tiling.expand(values, torch.arange(len(values), device=values.device))
+
+    def tile_norms(self, vector: Tensor) -> Tensor:
+        """[n_tiles] norms of the vector [d] in every tile; without tiles, its norm [1]."""
+        if self.tiling is None:
+            norm: Tensor = torch.linalg.vector_norm(vector)
+            return norm[None]
+        return self.tiling.norms(vector)
 
     @cached_property
     def unit(self) -> float:
@@ -107,6 +140,10 @@ class AttackContext:
         size = length(vector)
         return vector / size if size > 0 else vector
 
+    def mask_of_columns(self, name: str) -> Tensor:
+        """[d] the direction of this name as it is, which marks columns by 1 and others by 0."""
+        return self.directions[name].detach().to(self.rows.device, self.dtype)
+
     def once(self, function: Callable[["AttackContext"], T]) -> T:
         """The result of `function(self)`, computed at the first call only.
 
@@ -130,6 +167,17 @@ class AttackContext:
             raise failure("state", "be a floating tensor", got)
         if self.state.shape != shape:
             raise failure("state", f"have shape {shape}", tuple(self.state.shape))
+
+
+def _joined(sections: tuple[int, ...], tile: int) -> tuple[int, ...]:
+    """Sections with the same tiles, but fewer: runs of equally wide tiles are read faster."""
+    joined = [0]
+    for size in sections:
+        if joined[-1] % tile == 0:
+            joined[-1] += size
+        else:
+            joined.append(size)
+    return tuple(joined)
 
 
 def of_length_one(vector: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ class InnerProduct(Attack):
 
     With `factor="optimized"` the attackers know the rule A and try out 20 factors at every step to
     maximize :math:`\|A(\text{rows}) - \mu\|`. The search expands and contracts; it reads the data
-    once if the rule reads only inner products.
+    once if the rule reads only inner products. Against a :class:`Blockwise` rule there is a search
+    of its own in every tile.
 
     Args:
         factor: a number above 0, or "optimized".
@@ -54,7 +55,8 @@ class InnerProduct(Attack):
     def _bad_rows(self, context: AttackContext) -> Tensor:
         if self.factor == "optimized":
             # A factor of 0 is at a distance of one mean from the mean.
-            factor = most_harmful_factor(context, context.mean, start=1.0) - 1.0
+            found = most_harmful_factor(context, context.mean, start=1.0)
+            factor: Tensor | float = found - 1.0
         else:
             factor = self.factor
         return (-factor * context.mean) * context.unit

@@ -26,7 +26,8 @@ class LittleIsEnough(Attack):
 
     With `z="optimized"` the attackers know the rule A and try out 20 values of z at every step to
     maximize :math:`\|A(\text{rows}) - \mu\|`. The search expands and contracts; it reads the data
-    once if the rule reads only inner products.
+    once if the rule reads only inner products. Against a :class:`Blockwise` rule there is a search
+    of its own in every tile.
 
     Args:
         z: number of standard deviations, "optimized", or None for the formula.
@@ -71,7 +72,7 @@ class LittleIsEnough(Attack):
 
     def _bad_rows(self, context: AttackContext) -> Tensor:
         if self.z == "optimized":
-            z = most_harmful_factor(context, context.spread)
+            z: Tensor | float = most_harmful_factor(context, context.spread)
         else:
             z = self.deviations(len(context.rows), context.n_bad)
         return (context.mean - z * context.spread) * context.unit

@@ -1,13 +1,14 @@
 import math
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Generator, Tensor
 
-from holdfast.aggregators import GramAggregator, LengthAggregator, Mean, MixingWrapper
-from holdfast.geometry import full_precision, products_between
+from holdfast.aggregators import Blockwise, GramAggregator, LengthAggregator, Mean, MixingWrapper
+from holdfast.geometry import DenseRows, full_precision, products_between
 from holdfast.threats._attack_context import AttackContext
+from holdfast.threats._tile_trials import TILES, TileTrials
 
 
 @final
@@ -19,7 +20,7 @@ class RuleTrials:
     vectors. A rule that reads only inner products gives the same combination of rows in any
     orthonormal basis of that span, so trials for such a rule use n-by-m matrices, with m at most
     the number of rows and vectors, and the data is read once. Other rules are applied to whole
-    rows.
+    rows. The rows are one tile: :class:`TileTrials` has the same operations for many.
 
     Args:
         context: with a `rule`; its honest rows must have a finite mean.
@@ -34,6 +35,7 @@ class RuleTrials:
         self.vectors = vectors
         """[r, m] the vectors, in the coordinates of the trials."""
         self._mean, self._deviations = context.mean, context.deviations
+        self._sections = context.sections if isinstance(self._rule, Blockwise) else None
         if _reads_products_only(self._rule) and "score" not in self._arguments:
             self._use_coordinates()
         else:
@@ -46,8 +48,31 @@ class RuleTrials:
             coefficients: [n_bad, r] or, if all bad rows are equal, [r].
         """
         self._rows[self._mask] = self._in_full(coefficients.to(self.vectors) @ self.vectors)
-        result = self._rule(self._rows, **self._call_arguments())
+        rows: Any = self._rows
+        if self._sections is not None:
+            rows = DenseRows(list(self._rows.split(list(self._sections), dim=1)))
+        result = self._rule(rows, **self._call_arguments())
         return result.to(self._mean) / self._unit - self._mean
+
+    def along(self, coefficients: Tensor) -> Tensor:
+        """[1, c] inner products of the shifts of c trials with the first vector, float64.
+
+        Args:
+            coefficients: [1, c, n_bad, r].
+        """
+        found = [float(self.shift(trial) @ self.vectors[0]) for trial in coefficients[0]]
+        return torch.tensor([found], dtype=torch.float64)
+
+    def distances(self, coefficients: Tensor) -> Tensor:
+        """[1, c] lengths of the shifts of c trials, float64; arguments as in :meth:`along`."""
+        found = [float(torch.linalg.vector_norm(self.shift(trial))) for trial in coefficients[0]]
+        return torch.tensor([found], dtype=torch.float64)
+
+    n_tiles: ClassVar[int] = 1
+
+    def split(self, n_tiles: int) -> "Iterator[RuleTrials]":
+        """These trials, which have one tile."""
+        yield self
 
     def _use_coordinates(self) -> None:
         """Replace all vectors by their coordinates in an orthonormal basis of their span."""
@@ -99,50 +124,74 @@ def coordinates(vectors: Tensor) -> Tensor:
     return points
 
 
+def rule_trials(context: AttackContext, vectors: Tensor) -> RuleTrials | TileTrials:
+    """Trials of the context's rule: in every tile if it treats each on its own, else of all."""
+    return (RuleTrials if context.tiling is None else TileTrials)(context, vectors)
+
+
 def line_search(value: Callable[[float], float], *, n_trials: int = 20) -> float:
     """The factor of at least 0 for which `value` was largest, among at most `n_trials` factors.
 
     Tries 0, 1/4, 1/2, 1 and 2, and doubles the factor as long as the value grows. Then it looks
     above and below the best factor, at ratios that shrink from the square root of 2 to 1.
     """
-    best, largest, n_left = 0.0, value(0.0), n_trials - 1
 
-    def is_better(factor: float) -> bool:
-        nonlocal best, largest, n_left
-        if n_left == 0:
-            return False
-        n_left -= 1
-        found = value(factor)
-        if not found > largest:  # a NaN is no better
-            return False
-        best, largest = factor, found
-        return True
+    def values(factors: Tensor) -> Tensor:
+        return factors.new_tensor([value(float(factors))])
+
+    return float(line_searches(values, 1, n_trials=n_trials))
+
+
+def line_searches(value: Callable[[Tensor], Tensor], n: int, *, n_trials: int = 20) -> Tensor:
+    """[n] the factors of `n` searches as :func:`line_search` has one, all at once.
+
+    `value` takes factors [n] and returns a value for each.
+    """
+    best = torch.zeros(n, dtype=torch.float64)
+    largest = value(best).clone()
+
+    def is_better(factors: Tensor) -> Tensor:
+        found = value(factors)
+        better = found > largest  # a NaN is no better
+        best[better], largest[better] = factors[better], found[better]
+        return better
 
     # Filters reject rows from some factor on, so the value has more than one maximum: a search that
     # starts at 0 and stops at the first fall would stay there.
-    for factor in (0.25, 0.5, 1.0, 2.0):
-        is_better(factor)
-    while best >= 2.0 and is_better(2.0 * best):
-        pass
-    ratio = 2.0
-    while n_left > 0 and best > 0:
-        ratio = math.sqrt(ratio)
-        if not is_better(best * ratio):
-            is_better(best / ratio)
+    for factor in (0.25, 0.5, 1.0, 2.0)[: n_trials - 1]:
+        is_better(torch.full_like(best, factor))
+    doubles, upward = best >= 2.0, torch.ones(n, dtype=torch.bool)
+    ratios = torch.full_like(best, math.sqrt(2.0))
+    for _ in range(n_trials - 5):
+        if not bool((best > 0).any()):
+            break
+        near = torch.where(upward, best * ratios, best / ratios)
+        better = is_better(torch.where(doubles, 2.0 * best, near))
+        # Above, then below, then closer; a better factor is the next to look around.
+        is_done = ~doubles & (better | ~upward)
+        upward = doubles | is_done
+        ratios = torch.where(is_done, ratios.sqrt(), ratios)
+        doubles &= better
     return best
 
 
-def most_harmful_factor(context: AttackContext, vector: Tensor, *, start: float = 0.0) -> float:
+def most_harmful_factor(context: AttackContext, vector: Tensor, *, start: float = 0.0) -> Tensor:
     r"""The factor c of at least `start` that moves the rule farthest from the honest mean.
 
     All bad rows send :math:`\mu - c v`, where v is the `vector` [d] in multiples of
-    `context.unit`; c is found by :func:`line_search`.
+    `context.unit`; c is found by :func:`line_search`. For a rule that treats tiles each on its own,
+    every tile has its factor; the result is [d], or [1] if all columns have the same factor.
     """
     if not bool(context.mean.isfinite().all()):
-        return start  # bad rows are not finite for any factor
-    trials = RuleTrials(context, vector[None])
+        return context.mean.new_tensor([start])  # bad rows are not finite for any factor
+    trials = rule_trials(context, vector[None])
 
-    def distance(factor: float) -> float:
-        return float(torch.linalg.vector_norm(trials.shift(torch.tensor([-start - factor]))))
+    def search(part: RuleTrials | TileTrials) -> Tensor:
+        def distances(factors: Tensor) -> Tensor:
+            coefficients = (-start - factors)[:, None, None, None]
+            return part.distances(coefficients.expand(-1, 1, context.n_bad, 1))[:, 0]
 
-    return start + line_search(distance)
+        return start + line_searches(distances, part.n_tiles)
+
+    found = torch.cat([search(part) for part in trials.split(TILES)])
+    return context.per_column(found.to(context.dtype))
