@@ -1,11 +1,13 @@
 """Configurations that take no time."""
 
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any
 
-from holdfast.lab.config import Config, parse_rule, parse_threat
-from holdfast.lab.optimizers import Adam, Sgd
+from holdfast.lab.config import Config, Workers, parse_rule, parse_threat
+from holdfast.lab.optimizers import Adam, AdamW, Sgd
 from holdfast.lab.partitions import Dirichlet, Shards
+from holdfast.lab.schemes import schemes
 from holdfast.threats import Adversaries
 
 TINY = Config(
@@ -27,6 +29,16 @@ def tiny(
             whole_rows=fields.pop("whole_rows", False),
         )
     return replace(TINY, **parse_rule(rule), **fields)
+
+
+def working(scheme: str, threat: str = "", **fields: Any) -> Config:
+    """A tiny configuration with workers, and the rule that suits their scheme."""
+    names = [entry.name for entry in dataclass_fields(Workers)]
+    given = {name: fields.pop(name) for name in names if name in fields}
+    known = schemes.parse(scheme)
+    rule = "norm-filter(n_bad=2)" if scheme.startswith("norm-filtered") else known.default_rule
+    fields = {"optimizer": Sgd(lr=0.05), **fields}
+    return tiny(rule, threat, workers=Workers(scheme=known, **given), **fields)
 
 
 RUNS: dict[str, Config] = {
@@ -68,5 +80,25 @@ RUNS: dict[str, Config] = {
     "backdoor": tiny(
         "mean", "backdoor(target=2)", Adversaries(n_bad=2, redrawn=False), whole_rows=True
     ),
+    "exchange": working("exchange(send=0.1)", "huddle(direction='wrong-labels')"),
+    "exchange of rounded values, with local steps": working(
+        "exchange(send=0.1, tile=16, report_every=2, wire='int8')",
+        "mimic",
+        local_steps=2,
+        outer_momentum=0.5,
+        absent=0.2,
+        optimizer=AdamW(lr=0.01),
+        model="tiny-cnn",
+    ),
+    "random block": working(
+        "exchange(send=0.1, report_every=None, beta=0.9)", "lazy-rows", absent=0.2
+    ),
+    "everything, with worker momentum": working(
+        "everything", "little-is-enough", worker_momentum=0.9, partition=Shards(n_shards=12)
+    ),
+    "rosdhb": working("rosdhb(send=0.1)", "scaled-flip"),
+    "byz-ef21": working("byz-ef21(send=0.1)", "noisy-rows", absent=0.2),
+    "norm-filtered": working("norm-filtered(send=0.1)", "inner-product"),
+    "scatter-mean": working("scatter-mean(send=0.1)", "huddle"),
 }
 """Runs with every kind of thing that goes on from step to step."""

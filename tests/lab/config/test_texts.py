@@ -14,6 +14,7 @@ from holdfast.errors import UnknownNameError
 from holdfast.lab.config import (
     Config,
     Threat,
+    Workers,
     config_from_json,
     config_to_json,
     format_rule,
@@ -30,6 +31,7 @@ from holdfast.lab.optimizers import Adam, Sgd, optimizers
 from holdfast.lab.partitions import Dirichlet, Shards, partitions
 from holdfast.lab.records import config_hash
 from holdfast.lab.schedules import CosineRestarts, Exponential, schedules
+from holdfast.lab.schemes import Exchange, schemes
 from holdfast.registry import Registry
 from holdfast.robust_step import MeanMemory, NoMemory, RowMemory, memories, presets
 from holdfast.selectors import NormSampling, TopNorm, Uniform, selectors
@@ -66,6 +68,18 @@ OPTIMIZERS = [
     "sgd(momentum=0.9, nesterov=True, weight_decay=1e-5)",
     "adam",
     "adam(lr=1e-4, weight_decay=0.1)",
+    "adamw",
+    "adamw(lr=1e-4, weight_decay=0.1)",
+]
+SCHEMES = [
+    "everything",
+    "exchange",
+    "exchange(send=0.1, tile=16, min_wait=2, max_wait=30, report_every=None, wire='int8')",
+    "exchange(report_every=3, beta=0.9)",
+    "rosdhb(send=0.1, momentum=0.99)",
+    "byz-ef21(send=0.1, momentum=0.0)",
+    "norm-filtered(send=0.1)",
+    "scatter-mean(send=0.1)",
 ]
 SCHEDULES = ["constant", "cosine", "cosine-restarts(period=3, growth=1)", "exponential(decay=0.9)"]
 PARTITIONS = ["shuffled", "shards(n_shards=30)", "dirichlet(alpha=0.1)"]
@@ -79,6 +93,7 @@ def test_every_name_is_among_the_samples() -> None:
         (optimizers, OPTIMIZERS),
         (schedules, SCHEDULES),
         (partitions, PARTITIONS),
+        (schemes, SCHEMES),
     ]
     for registry, texts in samples:
         assert {re.split(r"[\s(|]", text)[0] for text in texts} == set(registry.names), texts
@@ -101,6 +116,17 @@ def threats(draw: st.DrawFn) -> Threat:
         adversaries=Adversaries(**share, redrawn=draw(st.booleans())),
         whole_rows=corruption is not None and draw(st.booleans()),
         repeats=draw(st.booleans()),
+    )
+
+
+@st.composite
+def workers(draw: st.DrawFn) -> Workers:
+    return Workers(
+        scheme=schemes.parse(draw(st.sampled_from(SCHEMES))),
+        local_steps=draw(st.none() | st.integers(1, 9)),
+        outer_lr=draw(st.sampled_from([0.5, 1.0])),
+        outer_momentum=draw(st.sampled_from([0.0, 0.9])),
+        absent=draw(st.sampled_from([0.0, 0.1])),
     )
 
 
@@ -133,6 +159,7 @@ def configs(draw: st.DrawFn) -> Config:
             evaluate_every=draw(st.integers(1, 1000)),
             rows_every=draw(st.integers(1, 1000)),
             seed=draw(st.integers(0, 2**70)),
+            workers=draw(st.none() | workers()),
         )
     except ValueError as error:
         assert_says_why(error)
@@ -146,7 +173,8 @@ def test_json_and_back(config: Config) -> None:
     again = config_from_json(json.loads(json.dumps(config_to_json(config))))
     assert again == config
     assert hash_of(again) == hash_of(config)
-    assert set(config_to_json(config)) == {entry.name for entry in fields(Config)}
+    left_out = {"workers"} if config.workers is None else set()
+    assert set(config_to_json(config)) == {entry.name for entry in fields(Config)} - left_out
 
 
 @given(one=configs(), other=configs())
@@ -253,7 +281,7 @@ OTHERS: dict[str, Any] = {
 
 
 def test_the_hash_changes_with_any_field() -> None:
-    assert set(OTHERS) == {entry.name for entry in fields(Config)}
+    assert set(OTHERS) | {"workers"} == {entry.name for entry in fields(Config)}
     changed = [
         replace(FULL, **{name: value})
         for name, values in OTHERS.items()
@@ -262,6 +290,27 @@ def test_the_hash_changes_with_any_field() -> None:
     hashes = [hash_of(config) for config in (FULL, *changed)]
     assert len(set(hashes)) == len(hashes)
     assert len({run_name(config) for config in (FULL, *changed)}) == len(hashes)
+
+
+def test_the_hash_changes_with_any_field_of_the_workers() -> None:
+    exchange = Workers(scheme=Exchange())
+    others = [
+        *(replace(exchange, scheme=schemes.parse(text)) for text in SCHEMES if text != "exchange"),
+        replace(exchange, local_steps=1),
+        replace(exchange, outer_lr=0.5),
+        replace(exchange, outer_momentum=0.5),
+        replace(exchange, absent=0.1),
+        None,
+    ]
+    plain = replace(TINY, optimizer=Sgd(lr=0.05), workers=exchange)
+    configs = [plain, *(replace(plain, workers=other) for other in others)]
+    assert len({hash_of(config) for config in configs}) == len(configs)
+    assert len({run_name(config) for config in configs}) == len(configs)
+
+
+def test_configurations_without_workers_have_the_hash_that_they_had_before_there_were_any() -> None:
+    assert hash_of(Config()).startswith("b44e1793")
+    assert "workers" not in config_to_json(Config())
 
 
 def leaves(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -289,8 +338,8 @@ def test_every_dataclass_field_is_in_the_json() -> None:
 
     def assert_described(part: Any, data: Any) -> None:
         for entry in fields(part):
-            assert entry.name in data
             value = getattr(part, entry.name)
+            assert entry.name in data or (entry.name, value) == ("workers", None)
             if is_dataclass(value):
                 assert_described(value, data[entry.name])
 

@@ -108,9 +108,9 @@ class Config:
         if self.n_trusted >= n_train:
             needed = f"leave some of the {n_train} training samples to the rows"
             raise failure("n_trusted", needed, self.n_trusted)
-        if self.batch_size > n_train:
+        if self.n_rows * self.row_size > n_train:
             needed = f"be at most {n_train:,}, the training images of {self.data}"
-            raise failure("n_rows * row_size", needed, f"{self.batch_size:,}")
+            raise failure("n_rows * row_size", needed, f"{self.n_rows * self.row_size:,}")
 
     def _check_threat(self) -> None:
         """Check that the threat is possible with these rows and classes."""

@@ -1,7 +1,7 @@
 """A round of workers, as one step of the training loop."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ def worker_round(experiment: Experiment, step: int, clock: Clock) -> dict[str, A
     rounds.outer(sent.block, aggregate.vector)
     check_parameters(experiment.model)
     clock.lap("optimizer")
-    result = result_of(rounds, sent, aggregate, present)
+    result = result_of(rounds, sent, aggregate, present, bad_rows)
     entry = log_entry(experiment, step + 1, loss, bad_rows, result)
     entry |= {"n_bytes": sent.n_bytes, **rounds.scheme.figures()}
     clock.lap("exchange")
@@ -106,6 +106,7 @@ def attack_round(
     experiment.attack_state = known.after(learned, config.n_rows, rounds.scheme.layout.d)
 
 
+@final
 class AttackerColumns:
     """What attackers carry from round to round, of which a round shows some rows and columns.
 
@@ -143,16 +144,20 @@ class AttackerColumns:
 
 
 def result_of(
-    rounds: WorkerRounds, sent: Sent, aggregate: Aggregate, present: Tensor
+    rounds: WorkerRounds, sent: Sent, aggregate: Aggregate, present: Tensor, bad_rows: Tensor
 ) -> StepResult:
-    """The result of the round in terms of all workers; who is absent was not rejected."""
+    """The result of the round in terms of all workers; who is absent was not rejected.
+
+    What is carried, and its share of the whole, is that of honest workers.
+    """
     n = rounds.scheme.n
     if len(present) < n:
         is_present = torch.zeros(n, dtype=torch.bool).index_fill_(0, present, True)
         aggregate = aggregate.for_all(present, n)
         aggregate = replace(aggregate, rejected=aggregate.rejected & is_present)
-    kept = rounds.scheme.kept_norms().double()
-    squares = float(kept.square().sum())
-    total = squares + float(sent.matrix.double().square().sum())
-    residual = squares / total if total else 0.0
-    return StepResult(aggregate.vector, sent.block, aggregate, residual, float(kept.mean()))
+    norms, is_bad = rounds.scheme.kept_norms().cpu().double(), bad_rows[present]
+    kept = float(norms[present][~is_bad].square().sum())
+    total = kept + float(torch.linalg.vector_norm(sent.matrix[~is_bad]).double().square())
+    residual = kept / total if total else 0.0
+    carried = float(norms[~bad_rows].mean())
+    return StepResult(aggregate.vector, sent.block, aggregate, residual, carried)

@@ -103,17 +103,7 @@ def run(
                 watchers = [*watchers, stack.enter_context(closing(TensorBoard(folder)))]
             folder.mkdir(parents=True, exist_ok=True)
             journal = stack.enter_context(Journal(folder))
-            known = _read_own(config, folder)  # again: another process may have used the folder
-            if known is None:
-                provenance: dict[str, Any] = {"versions": versions(), "machine": machine(device)}
-                if ranks is not None:
-                    provenance["ranks"] = [
-                        {"host": m.host, "device": m.device} for m in ranks.members
-                    ]
-                create_record(folder, config_to_json(config), **provenance, command=list(command))
-            elif known.end is not None:
-                return journal, known, config.n_steps
-            return journal, known, _restore(experiment, folder, journal)
+            return journal, *_take_up(experiment, folder, journal, command)
 
         journal, known, step = crew.together(begin)
         if ranks is not None:
@@ -122,29 +112,61 @@ def run(
             return known
         on_start(step)
         try:
-            saved = time.monotonic()
-            for entry in training(experiment, step):
-                step = entry["step"]
-                journal.append(entry)
-                for watch in watchers:
-                    watch(entry)
-                stops = crew.any(stop()) and step < config.n_steps
-                if stops or time.monotonic() - saved >= checkpoint_seconds:
-                    _save(experiment, folder, journal, step)
-                    saved = time.monotonic()
-                if stops:
-                    return read_record(folder)
-            _save(experiment, folder, journal, step)
-            journal.append({"end": "finished", "step": step})
-        except (DivergedError, NonFiniteRowsError, NonFiniteMemoryError) as error:
-            reason = f"After step {step}: {error}"
-            journal.append({"end": "diverged", "step": step, "reason": reason})
+            _train(experiment, folder, journal, step, checkpoint_seconds, watchers, stop)
         except ValueError:  # parts that do not fit together, which shows in the first step
-            if known is None and step == 0:
+            if known is None and journal.n_bytes == 0:
                 _withdraw(folder)
             raise
         journal.sync()
     return read_record(folder)
+
+
+def _take_up(
+    experiment: Experiment, folder: Path, journal: Journal, command: Sequence[str]
+) -> tuple[Record | None, int]:
+    """The record that is in the folder, or None and a new one, and the step from which to go on."""
+    config, ranks = experiment.config, experiment.ranks
+    known = _read_own(config, folder)  # again: another process may have used the folder
+    if known is not None and known.end is not None:
+        return known, config.n_steps
+    if known is None:
+        where: dict[str, Any] = {"versions": versions(), "machine": machine(experiment.device)}
+        if ranks is not None:
+            where["ranks"] = [{"host": one.host, "device": one.device} for one in ranks.members]
+        create_record(folder, config_to_json(config), **where, command=list(command))
+    return known, _restore(experiment, folder, journal)
+
+
+def _train(
+    experiment: Experiment,
+    folder: Path,
+    journal: Journal,
+    step: int,
+    checkpoint_seconds: float,
+    watchers: Sequence[Watcher],
+    stop: Callable[[], bool],
+) -> None:
+    """Train from `step` on, until the end or until `stop`; the record says which."""
+    n_steps, ranks = experiment.config.n_steps, experiment.ranks
+    crew: Crew = Alone() if ranks is None else ranks
+    saved = time.monotonic()
+    try:
+        for entry in training(experiment, step):
+            step = entry["step"]
+            journal.append(entry)
+            for watch in watchers:
+                watch(entry)
+            stops = crew.any(stop()) and step < n_steps
+            if stops or time.monotonic() - saved >= checkpoint_seconds:
+                _save(experiment, folder, journal, step)
+                saved = time.monotonic()
+            if stops:
+                return
+        _save(experiment, folder, journal, step)
+        journal.append({"end": "finished", "step": step})
+    except (DivergedError, NonFiniteRowsError, NonFiniteMemoryError) as error:
+        reason = f"After step {step}: {error}"
+        journal.append({"end": "diverged", "step": step, "reason": reason})
 
 
 def follow(
