@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -111,26 +111,30 @@ class Threat:
         rule: Callable[..., Tensor] | None = None,
         rule_arguments: Mapping[str, Any] | None = None,
         directions: Mapping[str, Tensor] | None = None,
+        sections: Sequence[int] | None = None,
     ) -> State:
         """Overwrite bad rows in place with what they send; returns the attackers' next state.
 
         The attackers know the `rule` and what it will be given besides the rows, but not the random
-        numbers that it will draw. `directions` are those that the attack needs.
+        numbers that it will draw. `directions` are those that the attack needs, `sections` the
+        columns of each parameter in a matrix of rows.
         """
         if self.attack is None or not bool(bad_rows.any()):
             return state
         known = dict(rule_arguments or {})
         if isinstance(rule, Aggregator) and "generator" in rule.needs:
             known["generator"] = self._noise(seed, "trials of the rule", step)
-        (matrix,) = rows.tensors if isinstance(rows, DenseRows) else (rows,)
+        if isinstance(rows, DenseRows):
+            (rows,), sections = rows.tensors, rows.sections
         return self.attack.overwrite(
-            matrix,
+            rows,
             bad_rows,
             state=state,
             generator=self._noise(seed, "attack", step),
             rule=rule,
             rule_arguments=known,
             directions=directions or {},
+            sections=sections,
             step=step,
         )
 

@@ -101,6 +101,7 @@ def attack_round(
         state=known.here(),
         rule=rounds.scheme.known_rule,
         directions={name: vector[columns] for name, vector in directions.items()},
+        sections=sent.sections,
     )
     experiment.attack_state = known.after(learned, config.n_rows, rounds.scheme.layout.d)
 
