@@ -44,14 +44,20 @@ class Attack(ABC):
     aim: ClassVar[str]
     """The quantity that the attack changes, in one sentence."""
 
-    looks_at_honest: ClassVar[bool] = False
-    """Whether bad rows are made from honest rows; then one is needed."""
+    @property
+    def looks_at_honest(self) -> bool:
+        """Whether bad rows are made from honest rows; then one is needed."""
+        return False
 
-    takes_state: ClassVar[bool] = False
-    """Whether the attackers carry a state from step to step."""
+    @property
+    def takes_state(self) -> bool:
+        """Whether the attackers carry a state from step to step."""
+        return False
 
-    saturates: ClassVar[bool] = True
-    """Whether values beyond the range of the dtype are sent as its largest value."""
+    @property
+    def saturates(self) -> bool:
+        """Whether values beyond the range of the dtype are sent as its largest value."""
+        return True
 
     @property
     def needs(self) -> frozenset[str]:
@@ -191,7 +197,7 @@ class Attack(ABC):
         return {**known, "sections": checked.sections if sections is None else sections}
 
 
-attacks: Registry[Attack] = Registry("attack")
+attacks: Registry[Attack] = Registry("attack", inner="attack")
 """All attacks by name: `attacks.parse("scaled-flip(factor=5.0)")`."""
 
 

@@ -1,6 +1,6 @@
-"""Directions for attackers: gradients that only a trainer can compute."""
+"""Directions for attackers: gradients, columns and a bad model, which only a trainer knows."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +18,23 @@ N_SAMPLES = 2048
 SHIFTS = {"true-gradient": 0, "wrong-labels": 1}
 """By direction, what is added to the labels, modulo the number of classes."""
 
+KNOWN = (*SHIFTS, "first-layer", "class", "drift")
+"""All directions."""
+
+TARGET = 0
+"""The class of the direction "class"."""
+
+DRIFT_STEPS, DRIFT_SAMPLES, DRIFT_LR = 200, 64, 0.1
+"""Training of the bad model of the direction "drift": steps, samples per step, learning rate."""
+
 
 def check_directions(attack: Attack | None) -> None:
     """Refuse an attack that needs a direction other than those of this module."""
-    if attack is None or attack.needs_directions <= set(SHIFTS):
+    if attack is None or attack.needs_directions <= set(KNOWN):
         return
-    known = " and ".join(map(repr, SHIFTS))
-    unknown = ", ".join(map(repr, sorted(attack.needs_directions - set(SHIFTS))))
+    *others, last = map(repr, KNOWN)
+    known = f"{', '.join(others)} and {last}"
+    unknown = ", ".join(map(repr, sorted(attack.needs_directions - set(KNOWN))))
     got = f"{attack!r}, which needs {unknown}"
     raise failure("attack", f"need no directions but {known}", got)
 
@@ -60,3 +70,42 @@ def loss_gradients(
     finally:
         model.train(was_training)
     return gradients
+
+
+def column_masks(layout: Layout, names: Collection[str]) -> dict[str, Tensor]:
+    """[d] for "first-layer" and "class", where they are among the `names`: 1 on their columns.
+
+    These are the weights of the first layer, and the weights and the bias of the last layer for the
+    score of the class `TARGET`.
+    """
+    weights = [i for i, shape in enumerate(layout.shapes) if len(shape) > 1]
+    masks = {}
+    for name in sorted({"first-layer", "class"} & set(names)):
+        parts = [torch.zeros(shape) for shape in layout.shapes]
+        if name == "first-layer":
+            parts[weights[0]].fill_(1.0)
+        else:
+            for part in parts[weights[-1] :]:
+                part[TARGET] = 1.0
+        masks[name] = layout.flatten(parts).to(layout.parameters[0].device)
+    return masks
+
+
+def bad_parameters(model: nn.Module, data: DataSet, indices: Callable[[int], Tensor]) -> Tensor:
+    """[d] the parameters to which the direction "drift" leads.
+
+    The model, which is changed, learns the labels y + 1 by plain SGD, in eval mode.
+
+    Args:
+        model: in its initial state.
+        data: its data set.
+        indices: the training samples of a step of this training.
+    """
+    layout = Layout(model)
+    optimizer = torch.optim.SGD(layout.parameters, lr=DRIFT_LR)
+    for step in range(DRIFT_STEPS):
+        found = loss_gradients(model, data, ["wrong-labels"], indices(step))
+        optimizer.zero_grad()
+        layout.write_gradient(found["wrong-labels"])
+        optimizer.step()
+    return layout.values()

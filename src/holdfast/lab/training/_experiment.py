@@ -1,5 +1,6 @@
 """What a run is made of, and its state."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -11,7 +12,7 @@ from holdfast.lab.config import Config
 from holdfast.lab.data import DataSet
 from holdfast.lab.models import models
 from holdfast.lab.training._batches import Batches
-from holdfast.lab.training._directions import check_directions
+from holdfast.lab.training._directions import DRIFT_SAMPLES, bad_parameters, check_directions
 from holdfast.lab.training._worker_rounds import WorkerRounds
 from holdfast.monitor import Monitor
 from holdfast.optim import RobustOptimizer
@@ -45,8 +46,7 @@ class Experiment:
         self.config = config
         self.device, self.ranks = device, ranks
         self.data = data.to(device)
-        model = models[config.model](shape=data.shape, generator=stream(config.seed, "model"))
-        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = self._initial_model()
         self.source = self._source()
         inner = config.optimizer.build(self.model.parameters())
         self.optimizer = RobustOptimizer(inner, config.step())
@@ -69,6 +69,23 @@ class Experiment:
         self.rounds = None if workers is None else WorkerRounds(config, workers, self.model)
         self.attack_state: Tensor | None = None
         self.direction: Tensor | None = None
+
+    def _initial_model(self) -> nn.Sequential:
+        config = self.config
+        model = models[config.model](shape=self.data.shape, generator=stream(config.seed, "model"))
+        return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+    @cached_property
+    def bad_parameters(self) -> Tensor:
+        """[d] those of a bad model, to which attackers may want to lead this one.
+
+        They depend on the configuration only, so a resumed run finds the same.
+        """
+
+        def indices(step: int) -> Tensor:
+            return self.batches.direction_indices(step, DRIFT_SAMPLES).to(self.device)
+
+        return bad_parameters(self._initial_model(), self.data, indices)
 
     def _source(self) -> "MicroBatches | RankRows":
         if self.ranks is None:

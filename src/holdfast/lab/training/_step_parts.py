@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import DivergedError
-from holdfast.lab.training._directions import N_SAMPLES, loss_gradients
+from holdfast.lab.training._directions import N_SAMPLES, SHIFTS, column_masks, loss_gradients
 from holdfast.lab.training._evaluation import as_input
 from holdfast.lab.training._experiment import Experiment
 from holdfast.seeds import stream
@@ -85,5 +85,12 @@ def attack_directions(experiment: Experiment, bad_rows: Tensor, step: int) -> di
     attack = experiment.config.threat.attack
     if attack is None or not attack.needs_directions or not bool(bad_rows.any()):
         return {}
-    indices = experiment.batches.direction_indices(step, N_SAMPLES).to(experiment.device)
-    return loss_gradients(experiment.model, experiment.data, attack.needs_directions, indices)
+    names, layout = attack.needs_directions, experiment.source.layout
+    found = column_masks(layout, names)
+    if "drift" in names:
+        found["drift"] = layout.values() - experiment.bad_parameters
+    shifted = names & set(SHIFTS)
+    if shifted:
+        indices = experiment.batches.direction_indices(step, N_SAMPLES).to(experiment.device)
+        found |= loss_gradients(experiment.model, experiment.data, shifted, indices)
+    return found
