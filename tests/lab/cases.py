@@ -8,7 +8,7 @@ from holdfast.lab.config import Config, Workers, parse_rule, parse_threat
 from holdfast.lab.optimizers import Adam, AdamW, Sgd
 from holdfast.lab.partitions import Dirichlet, Shards
 from holdfast.lab.schemes import schemes
-from holdfast.threats import Adversaries
+from holdfast.threats import Adversaries, report_lies
 
 TINY = Config(
     model="logistic-regression", n_rows=6, row_size=4, n_steps=5, evaluate_every=3, rows_every=2
@@ -35,10 +35,13 @@ def working(scheme: str, threat: str = "", **fields: Any) -> Config:
     """A tiny configuration with workers, and the rule that suits their scheme."""
     names = [entry.name for entry in dataclass_fields(Workers)]
     given = {name: fields.pop(name) for name in names if name in fields}
-    known = schemes.parse(scheme)
+    known, lie = schemes.parse(scheme), fields.pop("lie", None)
     rule = "norm-filter(n_bad=2)" if scheme.startswith("norm-filtered") else known.default_rule
     fields = {"optimizer": Sgd(lr=0.05), **fields}
-    return tiny(rule, threat, workers=Workers(scheme=known, **given), **fields)
+    config = tiny(rule, threat, workers=Workers(scheme=known, **given), **fields)
+    if lie is None:
+        return config
+    return replace(config, threat=replace(config.threat, lie=report_lies.parse(lie)))
 
 
 RUNS: dict[str, Config] = {
@@ -95,6 +98,12 @@ RUNS: dict[str, Config] = {
     ),
     "everything, with worker momentum": working(
         "everything", "little-is-enough", worker_momentum=0.9, partition=Shards(n_shards=12)
+    ),
+    "lying reports": working(
+        "exchange(send=0.1)",
+        "huddle",
+        lie="low-signal",
+        absent=0.2,
     ),
     "rosdhb": working("rosdhb(send=0.1)", "scaled-flip"),
     "byz-ef21": working("byz-ef21(send=0.1)", "noisy-rows", absent=0.2),

@@ -15,6 +15,7 @@ SIZES = [
     ("lenet", GRAY, 1_163_978),
     ("tiny-cnn", GRAY, 412),
     ("mlp", GRAY, 101_770),
+    ("small-mlp", GRAY, 50_890),
     ("logistic-regression", GRAY, 7_850),
     ("resnet-18", COLOR, 11_173_962),
     ("resnet-18", GRAY, 11_173_962 - 2 * 64 * 9),

@@ -18,6 +18,7 @@ from holdfast.lab.optimizers import Sgd
 from holdfast.lab.partitions import Shards
 from holdfast.lab.records import load_checkpoint, read_record
 from holdfast.lab.schedules import Cosine
+from holdfast.lab.schemes import Rosdhb, SendEverything
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import descent_score, training, trusted_gradient
@@ -54,13 +55,15 @@ def test_the_record_holds_what_it_promises(config: Config, tmp_path: Path) -> No
         assert math.isfinite(entry["loss"])
         assert entry["lr"] == config.optimizer.lr
         assert 0.0 <= entry["residual"] <= 1.0
-        assert (entry["residual"] > 0) == (not config.selector.takes_everything)
+        assert (entry["residual"] > 0) == keeps_some(config)
         assert entry["memory_norm"] >= 0.0
-        assert (entry["memory_norm"] > 0) == (not config.selector.takes_everything)
+        assert (entry["memory_norm"] > 0) == keeps_some(config)
         # Where a memory that has run away is in all rows, rounding leaves the largest gap.
         assert entry["gap"] is None or 0.0 <= entry["gap"] <= 2.0
         assert isinstance(entry["outcome"], str)
-        parts = SECONDS | ({"monitor"} if config.rows_have_owners else set())
+        parts = SECONDS | {"monitor" if config.workers is None else "exchange"}
+        parts -= set() if config.rows_have_owners else {"monitor"}
+        assert ("n_bytes" in entry) == (config.workers is not None)
         assert set(entry["seconds"]) == parts | ({"evaluation"} if is_evaluated else set())
         assert all(seconds >= 0 for seconds in entry["seconds"].values())
         assert ("accuracy" in entry) == ("test_loss" in entry) == is_evaluated
@@ -80,7 +83,14 @@ def test_the_record_holds_what_it_promises(config: Config, tmp_path: Path) -> No
                 float(weights[entry["bad"]].sum() / weights.sum()), abs=1e-4
             )
     assert record.accuracy == record.entries[-1]["accuracy"]
-    assert set(record.seconds_per_step()) - {"monitor"} == {*SECONDS, "evaluation"}
+    assert set(record.seconds_per_step()) - {"monitor", "exchange"} == {*SECONDS, "evaluation"}
+
+
+def keeps_some(config: Config) -> bool:
+    """Whether a step moves only some columns, and the rest is kept for later."""
+    if config.workers is None:
+        return not config.selector.takes_everything
+    return not isinstance(config.workers.scheme, (SendEverything, Rosdhb))
 
 
 def test_bad_rows_have_little_weight_under_the_median(tmp_path: Path) -> None:

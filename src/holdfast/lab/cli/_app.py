@@ -60,7 +60,17 @@ def _root(
 @reports_errors
 @with_options(
     *("data", "model", "rule", "selector", "memory", "worker_momentum", "trusted", "attack"),
-    *("corrupt", *THREAT, *WORKERS, *TRAINING, "schedule", "seed", "evaluate_every", "rows_every"),
+    *(
+        "lie",
+        "corrupt",
+        *THREAT,
+        *WORKERS,
+        *TRAINING,
+        "schedule",
+        "seed",
+        "evaluate_every",
+        "rows_every",
+    ),
     *("folder", *RUN, *OUTPUT),
 )
 def train(**given: Any) -> None:

@@ -14,7 +14,7 @@ from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import schedules
 from holdfast.lab.schemes import Exchange, SendEverything, schemes
 from holdfast.registry import unknown_name
-from holdfast.threats import Adversaries
+from holdfast.threats import Adversaries, report_lies
 
 DEFAULT_ROWS = 32
 DEFAULT_RULE = "radius-filter"
@@ -81,20 +81,23 @@ def _n_rows(given: Mapping[str, Any]) -> int:
 
 
 def _threat(given: Mapping[str, Any]) -> Threat:
-    if given["attack"] is None:
+    attack, lie = given["attack"], given.get("lie")
+    if attack is None and lie is None:
         for name in ("corrupt", "fixed", "whole_rows"):
             if given[name]:
                 requirement = "be given with --attack, which defines what bad rows send"
                 raise failure(flag_of(name), requirement, given[name])
         return Threat()
     if given["corrupt"] is None:
-        raise ValueError("`--corrupt` must be given with --attack: the bad fraction, such as 0.4.")
+        needs = "--lie" if attack is None else "--attack"
+        raise ValueError(f"`--corrupt` must be given with {needs}: the bad fraction, such as 0.4.")
     is_fixed = given["fixed"] or given.get("workers") is not None
-    return parse_threat(
-        given["attack"],
-        Adversaries(bad_fraction=given["corrupt"], redrawn=not is_fixed),
-        whole_rows=given["whole_rows"],
-    )
+    adversaries = Adversaries(bad_fraction=given["corrupt"], redrawn=not is_fixed)
+    reports = None if lie is None else report_lies.parse(lie)
+    if attack is None:
+        return Threat(lie=reports, adversaries=adversaries, whole_rows=given["whole_rows"])
+    threat = parse_threat(attack, adversaries, whole_rows=given["whole_rows"])
+    return replace(threat, lie=reports)
 
 
 def _optimizer(given: Mapping[str, Any]) -> OptimizerSpec:

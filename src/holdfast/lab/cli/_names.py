@@ -16,7 +16,7 @@ from holdfast.lab.schemes import schemes
 from holdfast.registry import Registry
 from holdfast.robust_step import memories, presets
 from holdfast.selectors import selectors
-from holdfast.threats import attacks, corruptions
+from holdfast.threats import attacks, corruptions, report_lies
 
 Entry = tuple[str, str, str]
 """Name, arguments and description."""
@@ -32,6 +32,7 @@ def collect_names() -> dict[str, list[Entry]]:
     return {
         "rules": steps + _members(rules),
         "attacks": _members(attacks) + _members(corruptions),
+        "lies": _members(report_lies),
         "data": [(name, "", text) for name, text in images.items()],
         "models": [(name, "", _summary(make)) for name, make in models.items()],
         "schemes": _members(schemes),

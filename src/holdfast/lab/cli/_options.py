@@ -172,6 +172,13 @@ TABLE: dict[str | None, dict[str, Option]] = {
             field="threat",
             kind=Kind.ATTACKS,
         ),
+        "lie": Option(
+            str | None,
+            "What bad workers report: huge, zero, nan, starve, low-signal.",
+            None,
+            "threat",
+            kind=Kind.LIES,
+        ),
         "corrupt": Option(
             float | None, "Bad fraction of rows or of samples.", None, "threat", min=0.0, max=1.0
         ),

@@ -95,6 +95,8 @@ class Config:
         if self.workers is not None:
             check_instance("workers", self.workers, Workers)
             self._check_workers(self.workers)
+        elif self.threat.lie is not None:
+            raise failure("lie", "be given with workers, who report", self.threat.lie)
         elif self.worker_momentum and not self.partition.is_fixed:
             needed = "give every row its own client for worker momentum"
             raise failure("partition", needed, self.partition)
@@ -137,6 +139,8 @@ class Config:
             raise failure("optimizer", needed, self.optimizer)
         if self.threat.hits_rows and self.threat.adversaries.redrawn:
             raise failure("adversaries", "be the same workers in every round", self.threat)
+        if self.threat.lie is not None and not workers.scheme.has_reports:
+            raise failure("lie", "be given with workers who report", workers.scheme)
         if self.needs_trust:
             raise failure("rule", "need no trusted samples with workers", self.rule)
         if self.memory is not None or not self.selector.takes_everything:

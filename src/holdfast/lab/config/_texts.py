@@ -26,7 +26,7 @@ from holdfast.robust_step import (
     presets,
 )
 from holdfast.selectors import Selector, selectors
-from holdfast.threats import Adversaries, attacks, corruptions
+from holdfast.threats import Adversaries, attacks, corruptions, report_lies
 
 T = TypeVar("T")
 MAX_NAME_LENGTH = 180
@@ -44,19 +44,22 @@ PARTS: dict[str, Registry[Any]] = {
 }
 WORKER_PARTS: dict[str, Registry[Any]] = {"scheme": schemes}
 THREAT_PARTS: dict[str, Registry[Any]] = {"attack": attacks, "corruption": corruptions}
+LIES: dict[str, Registry[Any]] = {"lie": report_lies}
 
 
 def config_to_json(config: Config) -> dict[str, Any]:
     """A mapping of plain values with every field, including those at their default.
 
-    A configuration without workers has no field for them.
+    A configuration without workers has no field for them, nor one without lies for these.
     """
     data = _to_json(config, PARTS)
     workers = data.pop("workers")
     if workers is not None:
         data["workers"] = _to_json(workers, WORKER_PARTS)
-    data["threat"] = _to_json(config.threat, THREAT_PARTS)
+    data["threat"] = _to_json(config.threat, THREAT_PARTS | LIES)
     data["threat"]["adversaries"] = asdict(config.threat.adversaries)
+    if data["threat"]["lie"] is None:
+        del data["threat"]["lie"]
     return data
 
 
@@ -175,7 +178,8 @@ def parse_threat(text: str, adversaries: Adversaries, *, whole_rows: bool = Fals
 
 def format_threat(threat: Threat) -> str:
     """The text of a threat, such as `"scaled-flip(factor=5.0)"`, or "none"."""
-    parts = ((registry, getattr(threat, kind)) for kind, registry in THREAT_PARTS.items())
+    known = THREAT_PARTS | LIES
+    parts = ((registry, getattr(threat, kind)) for kind, registry in known.items())
     texts = [registry.format(part) for registry, part in parts if part is not None]
     return " + ".join(texts) or "none"
 
@@ -208,7 +212,8 @@ def _part_from_json(registry: Registry[Any], part: Any) -> Any:
 
 
 def _threat_from_json(data: object) -> Threat:
-    readers = {name: partial(_part_from_json, registry) for name, registry in THREAT_PARTS.items()}
+    known = THREAT_PARTS | LIES
+    readers = {name: partial(_part_from_json, registry) for name, registry in known.items()}
     adversaries = partial(_from_json, "adversaries", Adversaries, {})
     return _from_json("threat", Threat, {**readers, "adversaries": adversaries}, data)
 

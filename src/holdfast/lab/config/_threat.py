@@ -9,7 +9,7 @@ from holdfast.aggregators import Aggregator
 from holdfast.checks import check_flag, check_instance, failure
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
-from holdfast.threats import Adversaries, Attack, Corruption, State, rows_to_samples
+from holdfast.threats import Adversaries, Attack, Corruption, ReportLie, State, rows_to_samples
 
 NOBODY = Adversaries(bad_fraction=0.0)
 
@@ -28,6 +28,7 @@ class Threat:
         adversaries: who is bad. For an attack, a share of the rows. For a corruption, a share of
             the samples of the batch in any row or, with fixed identities, of the training samples.
         whole_rows: whether a corruption hits all samples of bad rows instead, and no others.
+        lie: what bad workers report, where workers agree on a block by reports.
         repeats: whether attacks and corruptions draw the same random numbers at every step. With
             fixed identities this is what the experiments published with the paper did.
 
@@ -43,18 +44,21 @@ class Threat:
     adversaries: Adversaries = NOBODY
     whole_rows: bool = False
     repeats: bool = False
+    lie: ReportLie | None = None
 
     def __post_init__(self) -> None:
         if self.attack is not None:
             check_instance("attack", self.attack, Attack)
         if self.corruption is not None:
             check_instance("corruption", self.corruption, Corruption)
+        if self.lie is not None:
+            check_instance("lie", self.lie, ReportLie)
         check_instance("adversaries", self.adversaries, Adversaries)
         check_flag("whole_rows", self.whole_rows)
         check_flag("repeats", self.repeats)
         if self.whole_rows and self.corruption is None:
             raise failure("whole_rows", "be False without a corruption", True)
-        if self.attack is not None or self.corruption is not None:
+        if self.attack is not None or self.corruption is not None or self.lie is not None:
             return
         if self.repeats:
             raise failure("repeats", "be False without an attack or a corruption", True)
@@ -65,7 +69,7 @@ class Threat:
     @property
     def hits_rows(self) -> bool:
         """Whether there are bad rows, not only bad samples."""
-        return self.attack is not None or self.whole_rows
+        return self.attack is not None or self.lie is not None or self.whole_rows
 
     def bad_rows(self, n_rows: int, *, seed: int, step: int) -> Tensor:
         """Bool [n_rows], True where a row is bad at this step."""
@@ -117,23 +121,25 @@ class Threat:
 
         The attackers know the `rule` and what it will be given besides the rows, but not the random
         numbers that it will draw. `directions` are those that the attack needs, `sections` the
-        numbers of columns per parameter (known if `rows` are `DenseRows`).
+        columns of each parameter in a matrix of rows.
         """
         if self.attack is None or not bool(bad_rows.any()):
             return state
         known = dict(rule_arguments or {})
         if isinstance(rule, Aggregator) and "generator" in rule.needs:
             known["generator"] = self._noise(seed, "trials of the rule", step)
-        (matrix,) = rows.tensors if isinstance(rows, DenseRows) else (rows,)
+        if isinstance(rows, DenseRows):
+            sections = rows.sections
+            (rows,) = rows.tensors
         return self.attack.overwrite(
-            matrix,
+            rows,
             bad_rows,
             state=state,
             generator=self._noise(seed, "attack", step),
             rule=rule,
             rule_arguments=known,
             directions=directions or {},
-            sections=rows.sections if isinstance(rows, DenseRows) else sections,
+            sections=sections,
             step=step,
         )
 

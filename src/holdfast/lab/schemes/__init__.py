@@ -6,11 +6,12 @@ from holdfast.lab.schemes._exchange import Exchange
 from holdfast.lab.schemes._norm_filtered import NormFiltered
 from holdfast.lab.schemes._rosdhb import Rosdhb
 from holdfast.lab.schemes._scatter_mean import ScatterMean
-from holdfast.lab.schemes._scheme import Scheme, SchemeRun, Sent, schemes
+from holdfast.lab.schemes._scheme import Liars, Scheme, SchemeRun, Sent, schemes
 
 __all__ = [
     "ByzEf21",
     "Exchange",
+    "Liars",
     "NormFiltered",
     "Rosdhb",
     "ScatterMean",

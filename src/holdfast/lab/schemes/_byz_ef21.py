@@ -7,7 +7,7 @@ from torch import Tensor
 from holdfast.aggregators import Aggregator
 from holdfast.checks import check_fraction, check_share
 from holdfast.lab.schemes._scheme import (
-    Lie,
+    Liars,
     Scheme,
     SchemeRun,
     Sent,
@@ -61,7 +61,7 @@ class _Run(SchemeRun):
         self._mirror = torch.zeros(n, layout.d, device=layout.parameters[0].device)
         self._momentum = torch.zeros_like(self._mirror)
 
-    def send(self, updates: Tensor, present: Tensor, *, lie: Lie | None = None) -> Sent:
+    def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
         if self.round == 0:
             self._momentum.copy_(updates)
         else:

@@ -4,7 +4,7 @@ from typing import final
 from torch import Tensor
 
 from holdfast.aggregators import Aggregator
-from holdfast.lab.schemes._scheme import FLOAT, Lie, Scheme, SchemeRun, Sent, schemes
+from holdfast.lab.schemes._scheme import FLOAT, Liars, Scheme, SchemeRun, Sent, schemes
 from holdfast.layout import Layout
 
 
@@ -22,5 +22,5 @@ class SendEverything(Scheme):
 
 @final
 class _Run(SchemeRun):
-    def send(self, updates: Tensor, present: Tensor, *, lie: Lie | None = None) -> Sent:
+    def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
         return Sent(updates[present], self._whole, FLOAT * self.layout.d)

@@ -7,8 +7,9 @@ from torch import Tensor
 from holdfast.aggregators import Aggregate, Aggregator
 from holdfast.checks import check_count, check_fraction
 from holdfast.exchange import AgreedBlock, Payload, Round, Wire, WorkerMemory
-from holdfast.lab.schemes._scheme import Lie, Scheme, SchemeRun, Sent, schemes
+from holdfast.lab.schemes._scheme import Liars, Scheme, SchemeRun, Sent, schemes
 from holdfast.layout import Layout
+from holdfast.threats import ReportKnowledge
 
 
 @final
@@ -36,6 +37,10 @@ class Exchange(Scheme):
         check_fraction("send", self.send)
         check_count("tile", self.tile, at_least=1)
 
+    @property
+    def has_reports(self) -> bool:
+        return self.report_every is not None
+
     def start(self, layout: Layout, rule: Aggregator, *, n: int, seed: int) -> SchemeRun:
         return _Run(self, layout, rule, n=n, seed=seed)
 
@@ -58,15 +63,16 @@ class _Run(SchemeRun):
         )
         self._open: tuple[Round, dict[int, Payload]] | None = None
 
-    def send(self, updates: Tensor, present: Tensor, *, lie: Lie | None = None) -> Sent:
+    def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
         for memory, update in zip(self._memories, updates, strict=True):
             memory.add(update)
         this, n_bytes = Round(self._agreed, self.rule), 0
         if self._agreed.wants_reports:
             reports = torch.stack([self._memories[i].report() for i in present.tolist()])
             n_bytes += reports[0].numel() * reports.element_size()
-            arrived = reports if lie is None else lie(reports)
-            for i, report in zip(present.tolist(), arrived, strict=True):
+            if liars is not None:
+                reports = self._with_lies(reports, present, liars)
+            for i, report in zip(present.tolist(), reports, strict=True):
                 this.report(i, report)
         block = this.agree()
         payloads = {i: self._memories[i].payload(block) for i in present.tolist()}
@@ -74,6 +80,23 @@ class _Run(SchemeRun):
         self._open = (this, payloads)
         decoded = [payload.decoded(block, updates.dtype) for payload in payloads.values()]
         return Sent(torch.stack(decoded), block, n_bytes)
+
+    def _with_lies(self, reports: Tensor, present: Tensor, liars: Liars) -> Tensor:
+        """The reports [p, n_tiles] of those who are present, as they arrive."""
+        tiling, mask, known = self._agreed.tiling, liars.mask[present], ReportKnowledge()
+        if "last_layer" in liars.lie.needs:
+            shapes, sizes = self.layout.shapes, self.layout.sizes
+            last = max(i for i, shape in enumerate(shapes) if len(shape) > 1 or i == 0)
+            first = tiling.tile_at(sum(sizes[:last]))
+            known["last_layer"] = torch.arange(tiling.n_tiles) >= first
+        if "signal" in liars.lie.needs:
+            honest = present[~mask].tolist()
+            vectors = torch.stack([self._memories[i].vector for i in honest])
+            mean = vectors.mean(0)
+            known["signal"] = tiling.norms(mean)
+            distances = torch.stack([tiling.norms(vector - mean) for vector in vectors])
+            known["noise"] = distances.mean(0)
+        return liars.lie(reports, mask, **known)
 
     def aggregate(self, sent: Sent) -> Aggregate:
         assert self._open is not None

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from holdfast.aggregators import Aggregator
 from holdfast.lab.schemes._scheme import (
-    Lie,
+    Liars,
     SchemeRun,
     Sent,
     count_of,
@@ -35,7 +35,7 @@ class OwnLargestRun(SchemeRun):
         self.k = count_of(share, layout.d)
         self._memory = torch.zeros(n, layout.d, device=layout.parameters[0].device)
 
-    def send(self, updates: Tensor, present: Tensor, *, lie: Lie | None = None) -> Sent:
+    def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
         self._memory += updates
         rows = own_largest(self._memory[present], self.k)
         self._memory[present] -= rows

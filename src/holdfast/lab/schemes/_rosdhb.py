@@ -6,7 +6,7 @@ from torch import Tensor
 
 from holdfast.aggregators import Aggregator
 from holdfast.checks import check_fraction, check_share
-from holdfast.lab.schemes._scheme import FLOAT, Lie, Scheme, SchemeRun, Sent, count_of, schemes
+from holdfast.lab.schemes._scheme import FLOAT, Liars, Scheme, SchemeRun, Sent, count_of, schemes
 from holdfast.layout import Layout
 from holdfast.seeds import stream
 
@@ -50,7 +50,7 @@ class _Run(SchemeRun):
         self._beta, self._k = scheme.momentum, count_of(scheme.send, layout.d)
         self._momentum = torch.zeros(n, layout.d, device=layout.parameters[0].device)
 
-    def send(self, updates: Tensor, present: Tensor, *, lie: Lie | None = None) -> Sent:
+    def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
         d = self.layout.d
         drawn = torch.randperm(d, generator=stream(self._seed, "mask", self.round))
         columns = drawn[: self._k].to(updates.device)

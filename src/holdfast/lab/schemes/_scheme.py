@@ -15,14 +15,26 @@ from holdfast.geometry import Block, DenseRows, Tiling
 from holdfast.layout import Layout
 from holdfast.registry import Registry
 from holdfast.seeds import stream
+from holdfast.threats import ReportLie
 
 FLOAT = 4
 """Bytes of a value that is sent as float32."""
 INDEX = 4
 """Bytes of the number of a column, which a worker sends with the value if the choice is its own."""
 
-Lie = Callable[[Tensor], Tensor]
-"""From the reports [n, n_tiles] of the workers that are present to those that arrive."""
+
+@final
+@dataclass(frozen=True, eq=False)
+class Liars:
+    """Workers that lie in their reports.
+
+    Args:
+        lie: what they report.
+        mask: bool [n], who they are.
+    """
+
+    lie: ReportLie
+    mask: Tensor
 
 
 @final
@@ -59,6 +71,11 @@ class Scheme(ABC):
 
     default_rule: ClassVar[str] = "geometric-median"
     """The rule that the method is published with, or that suits it best."""
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether workers report before they send."""
+        return False
 
     @abstractmethod
     def start(self, layout: Layout, rule: Aggregator, *, n: int, seed: int) -> "SchemeRun":
@@ -103,14 +120,14 @@ class SchemeRun(ABC):
         return self.rule
 
     @abstractmethod
-    def send(self, updates: Tensor, present: Tensor, *, lie: Lie | None = None) -> Sent:
+    def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
         """What the workers send.
 
         Args:
             updates: [n, d] what each has computed, in the units of parameters; may be overwritten.
             present: [p] those that take part in this round, increasing. The others have computed
                 their update, but nobody hears of them.
-            lie: changes the reports, in schemes that have some.
+            liars: those who lie in their reports, in schemes that have some.
         """
 
     def aggregate(self, sent: Sent) -> Aggregate:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.aggregators import Aggregate
-from holdfast.lab.schemes import Sent
+from holdfast.lab.schemes import Liars, Sent
 from holdfast.lab.training._entries import log_entry
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._step_parts import (
@@ -37,7 +37,9 @@ def worker_round(experiment: Experiment, step: int, clock: Clock) -> dict[str, A
         updates, losses = updates_of(experiment, rounds, inputs, labels)
     loss = honest_loss(losses, bad_rows)
     clock.lap("gradient")
-    sent = rounds.scheme.send(updates, present)
+    lie = config.threat.lie
+    liars = None if lie is None else Liars(lie, bad_rows)
+    sent = rounds.scheme.send(updates, present, liars=liars)
     clock.lap("exchange")
     attack_round(experiment, rounds, sent, bad_rows, present, step)
     clock.lap("attack")
