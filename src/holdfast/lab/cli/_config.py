@@ -67,7 +67,7 @@ def _workers(given: Mapping[str, Any]) -> Workers | None:
             if value != OPTIONS[name].default:
                 raise failure(flag_of(name), "be given with --workers", value)
         return None
-    send, scheme = options.pop("send"), options.pop("scheme")
+    send, scheme = options.pop("send", None), options.pop("scheme", None)
     check_one_of({"--send": send, "--scheme": scheme}, may_omit=True)
     if scheme is not None:
         return Workers(scheme=schemes.parse(scheme), **options)
