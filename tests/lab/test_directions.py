@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 import holdfast.lab.training._directions as module
 import holdfast.lab.training._loop as loop
+import holdfast.lab.training._step_parts as parts
 from holdfast.lab.config import Threat
 from holdfast.lab.data import DataSet, load
 from holdfast.lab.partitions import Shuffled
@@ -119,7 +120,7 @@ def test_an_attack_gets_what_it_needs_at_every_step_and_nothing_else(
         seen.append((sorted(wanted), indices.tolist()))
         return loss_gradients(model, data, wanted, indices)
 
-    monkeypatch.setattr(loop, "loss_gradients", spied)
+    monkeypatch.setattr(parts, "loss_gradients", spied)
     config = tiny("mean", "scaled-flip")
     object.__setattr__(config, "threat", with_attack(Directed(directions=names)))
     experiment = Experiment(config, data, torch.device("cpu"))
@@ -135,7 +136,7 @@ def test_no_directions_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(*given: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(loop, "loss_gradients", refuse)
+    monkeypatch.setattr(parts, "loss_gradients", refuse)
     monkeypatch.setattr(Batches, "direction_indices", refuse)
     nobody = Adversaries(n_bad=0)
     for i, config in enumerate((

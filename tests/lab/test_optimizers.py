@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.lab.optimizers import Adam, OptimizerSpec, Sgd, optimizers
+from holdfast.lab.optimizers import Adam, AdamW, OptimizerSpec, Sgd, optimizers
 
 CASES: list[tuple[OptimizerSpec, type[torch.optim.Optimizer], dict[str, Any], bool]] = [
     (Sgd(), torch.optim.SGD, {"lr": 0.01, "momentum": 0.0, "nesterov": False}, True),
@@ -18,6 +18,7 @@ CASES: list[tuple[OptimizerSpec, type[torch.optim.Optimizer], dict[str, Any], bo
         False,
     ),
     (Adam(), torch.optim.Adam, {"lr": 0.001, "betas": (0.9, 0.999), "weight_decay": 0.0}, False),
+    (AdamW(), torch.optim.AdamW, {"lr": 0.001, "betas": (0.9, 0.999), "weight_decay": 0.01}, False),
     (Adam(lr=0.3, weight_decay=0.2), torch.optim.Adam, {"lr": 0.3, "weight_decay": 0.2}, False),
 ]
 
@@ -32,7 +33,7 @@ def test_an_optimizer_is_built_with_its_values() -> None:
 
 
 def test_rates_that_overflow_are_refused() -> None:
-    kinds: list[Any] = [Adam, Sgd]
+    kinds: list[Any] = [Adam, AdamW, Sgd]
     for kind in kinds:
         for name in ("lr", "weight_decay"):
             kind(**{name: 1e30})

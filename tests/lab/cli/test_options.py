@@ -15,8 +15,9 @@ from holdfast.lab.cli import _list
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._list import Kind, listings, names_of
 from holdfast.lab.cli._options import OPTIONS, SPELLING
-from holdfast.lab.config import Config, rule_names, threat_names
-from holdfast.lab.optimizers import Adam
+from holdfast.lab.config import Config, Workers, rule_names, threat_names
+from holdfast.lab.optimizers import Adam, Sgd
+from holdfast.lab.schemes import Exchange, SendEverything
 from holdfast.lab.training import run
 from tests.aggregators.cases import shortest_text
 from tests.lab.cli.commands import SMALL, case, environment, invoke, timeless
@@ -56,7 +57,8 @@ def test_every_rule_and_preset_trains() -> None:
 
 def test_every_attack_and_corruption_trains() -> None:
     assert set(names_of(Kind.ATTACKS)) == set(threat_names())
-    for name in [*names_of(Kind.ATTACKS), "wrong-labels(labels=3)"]:
+    others = set(names_of(Kind.ATTACKS)) - {"late"}
+    for name in [*sorted(others), "late(start=1) | scaled-flip", "wrong-labels(labels=3)"]:
         with case(name):
             _first, last, end = trained(attack=name, corrupt=0.25)
             assert end == {"end": "finished", "step": 2}
@@ -69,6 +71,8 @@ def test_every_other_name_trains() -> None:
         Kind.SELECTORS: {"memory": "none"},
         Kind.MEMORIES: {"selector": "uniform(count=50)"},
         Kind.PARTITIONS: {"rows": 8},
+        Kind.SCHEMES: {"rows": None, "workers": 9},
+        Kind.LIES: {"rows": None, "workers": 9, "send": 0.02, "corrupt": 0.3},
     }
     options = {
         Kind.SELECTORS: "selector",
@@ -77,6 +81,8 @@ def test_every_other_name_trains() -> None:
         Kind.SCHEDULES: "schedule",
         Kind.OPTIMIZERS: "optimizer",
         Kind.MODELS: "model",
+        Kind.SCHEMES: "scheme",
+        Kind.LIES: "lie",
     }
     for kind, option in options.items():
         for name, arguments, _ in listings()[kind]:
@@ -125,6 +131,23 @@ def test_memories_have_the_units_that_suit_the_optimizer(optimizer: str, units: 
     assert getattr(config.memory, "units", None) == units
 
 
+def test_workers_are_bad_always_or_never_and_have_the_rule_of_their_scheme() -> None:
+    given = DEFAULTS | {"workers": 20, "send": 0.02, "attack": "huddle", "corrupt": 0.4}
+    config = config_of(given, default_steps=1)
+    assert (config.n_rows, config.threat.adversaries.redrawn) == (20, False)
+    assert config.workers == Workers(scheme=Exchange(send=0.02))
+    assert rules.format(config.rule) == "blockwise | geometric-median"
+    assert config.optimizer == Sgd()
+    plain = config_of(DEFAULTS | {"workers": 20}, default_steps=1)
+    assert plain.workers == Workers(scheme=SendEverything())
+    assert rules.format(plain.rule) == "geometric-median"
+
+
+def test_epochs_count_local_steps() -> None:
+    given = {"epochs": 1.0, "workers": 10, "batch": 20, "local_steps": 3}
+    assert config_of(DEFAULTS | given, default_steps=1).n_steps == 10
+
+
 def test_what_is_odd_and_right_trains() -> None:
     for given in (
         {"rows": 1},
@@ -139,6 +162,11 @@ def test_what_is_odd_and_right_trains() -> None:
         {"attack": "scaled-flip", "corrupt": 0.0},
         {"attack": "non-finite", "corrupt": 0.4, "rule": "mean"},
         {"rule": " bgmd( fraction = 0.2 ) "},
+        {"rows": None, "workers": 1, "send": 1.0},
+        {"rows": None, "workers": 9, "send": 0.02, "rule": "mean", "absent": 0.5},
+        {"rows": None, "workers": 9, "optimizer": "adamw", "local_steps": 3, "outer_lr": 0.7},
+        {"rows": None, "workers": 9, "scheme": "rosdhb", "worker_momentum": 0.9},
+        {"rows": None, "workers": 8, "send": 0.02, "partition": "shards", "weight_decay": 0.1},
     ):
         with case(given):
             assert trained(steps=1, **given)
@@ -258,12 +286,13 @@ def test_the_shell_completes_names() -> None:
     for line, offered in (
         ("holdfast train --rule bg", {"bgmd", "bgmd-paper", "bgmd-published"}),
         ("holdfast train --attack non", {"non-finite"}),
+        ("holdfast train --scheme ros", {"rosdhb"}),
         ("holdfast attack non", {"non-finite"}),
         ("holdfast attack --rule kr", {"krum"}),
         ("holdfast train --data cif", {"cifar-10"}),
         ("holdfast data fetch mn", {"mnist"}),
         ("holdfast reproduce table2", {"table2"}),
-        ("holdfast train --worker", {"--worker-momentum"}),
+        ("holdfast train --worker-", {"--worker-momentum"}),
         ("holdfast res", {"resume"}),
         ("holdfast list sel", {"selectors"}),
     ):

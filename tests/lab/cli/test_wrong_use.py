@@ -35,6 +35,41 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
             assert_refused(invoke(*TRAIN, *arguments), f"did you mean {near!r}?")
 
 
+WORKERS = ["train", "--model", "logistic-regression", "--batch", "2", "--threads", "1", "--quiet"]
+IMPOSSIBLE_WORKERS: list[tuple[list[str], str]] = [
+    (["--workers", "8", "--rows", "8"], "one of `--rows` and `--workers`"),
+    (["--workers", "0"], "--workers"),
+    (["--send", "0.02"], "`--send` must be given with --workers"),
+    (["--scheme", "rosdhb"], "`--scheme` must be given with --workers"),
+    (["--local-steps", "2"], "`--local-steps` must be given with --workers"),
+    (["--absent", "0.1"], "`--absent` must be given with --workers"),
+    (["--lie", "huge", *BAD], "workers"),
+    (["--workers", "8", "--lie", "huge"], "`--corrupt` must be given with --lie"),
+    (["--workers", "8", "--lie", "huge", *BAD], "be given with workers who report"),
+    (["--workers", "8", "--send", "0.02", "--lie", "hugh", *BAD], "did you mean 'huge'?"),
+    (["--workers", "8", "--scheme", "rosdbh"], "did you mean 'rosdhb'?"),
+    (["--workers", "8", "--send", "0.02", "--scheme", "rosdhb"], "`--send` and `--scheme`"),
+    (["--workers", "8", "--send", "0"], "`--send` must be in (0, 1], got 0.0"),
+    (["--workers", "8", "--send", "0.0001"], "be enough for one of the 124 tiles, got 0.0001"),
+    (["--workers", "8", "--send", "0.02", "--optimizer", "adam"], "local_steps"),
+    (["--workers", "8", "--send", "0.02", "--optimizer", "sgd(momentum=0.9)"], "local_steps"),
+    (["--workers", "8", "--send", "0.02", "--rule", "bgmd"], "take everything with workers"),
+    (["--workers", "8", "--rule", "zeno(n_bad=1)", "--trusted", "9"], "no trusted samples"),
+    (["--workers", "8", "--scheme", "scatter-mean", "--rule", "krum(n_bad=1)"], "be mean"),
+    (["--workers", "8", "--absent", "1"], "[0, 1)"),
+    (["--workers", "8", "--absent", "0.99"], "leave at least one honest worker"),
+    (["--workers", "8", "--outer-momentum", "1"], "[0, 1)"),
+    (["--workers", "8", "--outer-lr", "0"], "above 0"),
+]
+
+
+def test_workers_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    for arguments, words in IMPOSSIBLE_WORKERS:
+        with case(arguments):
+            assert_refused(invoke(*WORKERS, *arguments), words)
+    assert not (tmp_path / "runs").exists()
+
+
 UNKNOWN_OPTIONS: list[tuple[list[str], str]] = [
     (["train", "--stesp", "3"], "--steps"),
     (["trian"], "train"),

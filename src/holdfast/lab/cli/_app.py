@@ -33,7 +33,8 @@ app = typer.Typer(
 data_app = typer.Typer(help="List and fetch data sets.", no_args_is_help=True)
 
 THREAT = ("fixed", "whole_rows")
-WORKERS = (*("workers", "send", "scheme", "local_steps", "outer_lr", "outer_momentum", "absent"),)
+SENDING = ("send", "scheme")
+WORKERS = ("workers", "local_steps", "outer_lr", "outer_momentum", "absent")
 TRAINING = ("rows", "batch", "partition", "steps", "epochs", "optimizer", "lr", "weight_decay")
 RUN = ("data_dir", "offline", "device", "threads")
 OUTPUT = ("checkpoint_seconds", "tensorboard", "quiet", "json")
@@ -60,18 +61,8 @@ def _root(
 @reports_errors
 @with_options(
     *("data", "model", "rule", "selector", "memory", "worker_momentum", "trusted", "attack"),
-    *(
-        "lie",
-        "corrupt",
-        *THREAT,
-        *WORKERS,
-        *TRAINING,
-        "schedule",
-        "seed",
-        "evaluate_every",
-        "rows_every",
-    ),
-    *("folder", *RUN, *OUTPUT),
+    *("lie", "corrupt", *THREAT, *SENDING, *WORKERS, *TRAINING, "schedule", "seed"),
+    *("evaluate_every", "rows_every", "folder", *RUN, *OUTPUT),
 )
 def train(**given: Any) -> None:
     """Train a model, with bad rows if you like, and keep a record.
@@ -103,15 +94,15 @@ def resume(**given: Any) -> None:
 @app.command()
 @reports_errors
 @with_options(
-    *("ATTACK", "rules", "data", "model", "trusted", "corrupt", *THREAT, *TRAINING),
-    *("schedule", "seed", "runs", *RUN, "quiet", "json"),
+    *("ATTACKS", "rules", "data", "model", "trusted", "corrupt", *THREAT, *WORKERS, *TRAINING),
+    *("schedule", "seed", "jobs", "runs", *RUN, "quiet", "json"),
+    model="mlp",
     corrupt=0.4,
-    rows=10,
-    batch=32,
-    optimizer="sgd(lr=0.05, momentum=0.9)",
 )
 def attack(**given: Any) -> None:
-    """Train with several rules, each without and with the attack, and compare them in a table.
+    """Train with several rules, each without and with attacks, and compare them in a table.
+
+    The rows are those of 20 workers, or with --rows parts of one batch.
 
     Runs that have ended are not repeated, and runs that were stopped are resumed.
     """

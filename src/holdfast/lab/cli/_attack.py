@@ -11,32 +11,46 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.checks import failure
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
-from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
+from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
 from holdfast.lab.cli._summary import percent
 from holdfast.lab.config import Config
 from holdfast.lab.records import Record, is_record, read_record
-from holdfast.lab.sweep import plan_runs
+from holdfast.lab.schemes import Exchange, schemes
+from holdfast.lab.sweep import n_cores, plan_runs
 
-DEFAULT_STEPS = 60
+ATTACKS = ["scaled-flip", "little-is-enough", "huddle"]
+
+WORKERS = {"workers": 20, "optimizer": "sgd(lr=0.05)", "steps": 400}
+METHODS = ["mean", "geometric-median", "radius-filter", Exchange.name]
+"""Rules for workers who send everything, and a scheme with its own rule."""
+
+ROWS = {"optimizer": "sgd(lr=0.05, momentum=0.9)", "steps": 60}
 RULES = ["mean", "coordinate-median", "geometric-median", "radius-filter", "bgmd"]
+"""For rows of one batch."""
 
-Records = dict[tuple[str, bool], Record]
-"""By rule, and by whether it is attacked."""
+EXPLANATION = "exchange is BGMD with worker memory: all send the block that they agreed on, and keep the rest."
+
+Records = dict[tuple[str, str | None], Record]
+"""By rule or scheme, and by attack, None for the run without one."""
 
 
 def attack(given: Mapping[str, Any]) -> None:
-    """Train with every rule, without and with the attack, and compare the results."""
+    """Train with every rule, without and with each attack, and compare the results."""
     quiet, as_json, folder = given["quiet"], given["json"], given["runs"]
-    rules = list(dict.fromkeys(given["rules"] or RULES))
-    keys = [(rule, is_attacked) for rule in rules for is_attacked in (False, True)]
-    configs = [_config(given, rule, is_attacked) for rule, is_attacked in keys]
+    methods = list(dict.fromkeys(given["rules"] or (METHODS if given["rows"] is None else RULES)))
+    attacks = list(dict.fromkeys(given["attacks"] or ATTACKS))
+    keys = [(method, attack) for method in methods for attack in (None, *attacks)]
+    configs = [_config(given, method, attack) for method, attack in keys]
     runs, title = plan_runs(configs, folder), _title(configs[1])
+    is_on_cpu = parse_device(given["device"]).type == "cpu"
+    n_workers = given["jobs"] or (n_cores() if is_on_cpu else 1)
     with closing(screen_for(title=title, quiet=quiet, json=as_json)) as screen:
         fetch_missing(runs, screen, given)
-        with interrupts() as received:  # one run at a time, so that their times can be compared
-            result = sweep_runs(runs, screen, received, given)
+        with interrupts() as received:
+            result = sweep_runs(runs, screen, received, given, n_workers=n_workers)
     if result.errors:
         raise result.errors[0]
     records = {
@@ -47,56 +61,75 @@ def attack(given: Mapping[str, Any]) -> None:
     if as_json:
         typer.echo(json.dumps(_to_json(records), indent=2))
     else:
-        console().print(Text(title, style="bold"), _table(rules, given["attack"], records))
+        console().print(Text(title, style="bold"), _table(methods, attacks, records))
         if not quiet:
+            if Exchange.name in methods:
+                typer.echo(EXPLANATION)
             typer.echo(f"The records are in {folder}.")
     if result.was_stopped:
         typer.echo("Stopped; the same command continues.", err=True)
         raise typer.Exit(received[0])
 
 
-def _config(given: Mapping[str, Any], rule: str, is_attacked: bool) -> Config:
-    honest = {"attack": None, "corrupt": None, "fixed": False, "whole_rows": False}
-    options = {**given, "rule": rule} | ({} if is_attacked else honest)
-    config = config_of(options, default_steps=DEFAULT_STEPS)
+def _config(given: Mapping[str, Any], method: str, attack: str | None) -> Config:
+    honest = {"corrupt": None, "fixed": False, "whole_rows": False}
+    options = {**given, "attack": attack, **({} if attack else honest)}
+    has_workers = given["rows"] is None
+    defaults = WORKERS if has_workers else ROWS
+    missing = {name: value for name, value in defaults.items() if options.get(name) is None}
+    if given["epochs"] is not None:
+        missing.pop("steps", None)
+    is_scheme = method.split("(")[0].strip() in schemes.names
+    if is_scheme and not has_workers:
+        raise failure("--rule", "be a rule with --rows; schemes are for workers", method)
+    options |= missing | ({"scheme": method} if is_scheme else {"rule": method})
+    config = config_of({"rule": None, **options}, default_steps=0)
     return replace(config, evaluate_every=config.n_steps)
 
 
 def _title(config: Config) -> str:
+    what = "rows" if config.workers is None else "workers"
     if config.threat.hits_rows:
-        whole, what = config.n_rows, "rows"
+        n_bad = config.threat.adversaries.count(config.n_rows)
+        bad = f"{n_bad} of {config.n_rows} {what} are bad"
     else:
-        whole, what = config.batch_size, "samples"
-    n_bad = config.threat.adversaries.count(whole)
-    length = f"{config.n_steps} steps of {config.n_rows} rows"
-    bad = f"under attack {n_bad} of {whole} {what} are bad"
-    return f"{config.model} on {config.data}, {length}; {bad}"
+        n_bad = config.threat.adversaries.count(config.batch_size)
+        bad = f"{n_bad} of {config.batch_size} samples are bad"
+    length = f"{config.n_steps} steps of {config.n_rows} {what}"
+    return f"{config.model} on {config.data}, {length}; under attack {bad}"
 
 
-def _table(rules: list[str], attack: str, records: Records) -> Table:
+def _table(methods: list[str], attacks: list[str], records: Records) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("rule", style="cyan")
-    for name in ("clean", attack, "time per step", "bad rows' weight"):
+    # A worker sends the same number of bytes in every round, up to the widths of tiles.
+    has_workers = any(record.bytes_per_round for record in records.values())
+    more = ["bytes per worker"] if has_workers else []
+    for name in ("clean", *attacks, *more, "time per step"):
         table.add_column(name, justify="right")
-    for rule in rules:
-        clean, attacked = records.get((rule, False)), records.get((rule, True))
-        time = Text("..." if clean is None else f"{1000 * _seconds(clean):.0f} ms", style="dim")
-        table.add_row(Text(rule), _accuracy(clean), _accuracy(attacked), time, _weight(attacked))
+    for method in methods:
+        clean = records.get((method, None))
+        cells = [_accuracy(records.get((method, attack))) for attack in (None, *attacks)]
+        if has_workers:
+            cells.append(Text("..." if clean is None else f"{clean.bytes_per_round or 0:,.0f}"))
+        time = "..." if clean is None else f"{1000 * _seconds(clean):.0f} ms"
+        table.add_row(Text(method), *cells, Text(time, style="dim"))
     return table
 
 
 def _to_json(records: Records) -> list[dict[str, Any]]:
     return [
         {
-            "rule": rule,
-            "attacked": is_attacked,
+            "rule": method,
+            "attack": attack,
             "end": None if record.end is None else record.end["end"],
             "accuracy": record.accuracy,
+            "bytes_per_round": record.bytes_per_round,
             "seconds_per_step": _seconds(record),
             "bad_weight": record.bad_weight,
             "folder": str(record.folder),
         }
-        for (rule, is_attacked), record in records.items()
+        for (method, attack), record in records.items()
     ]
 
 
@@ -106,16 +139,6 @@ def _accuracy(record: Record | None) -> Text:
     if record.end["end"] == "diverged":
         return Text("diverged", style="red")
     return Text(percent(record.accuracy))
-
-
-def _weight(record: Record | None) -> Text:
-    if record is None:
-        return Text("...", style="dim")
-    if record.bad_weight is not None:
-        return Text(percent(record.bad_weight))
-    threat = record.config["threat"]
-    has_bad_rows = threat["attack"] or threat["whole_rows"]
-    return Text("no weights" if has_bad_rows else "no bad rows", style="dim")
 
 
 def _seconds(record: Record) -> float:

@@ -35,8 +35,9 @@ def config_of(given: Mapping[str, Any], *, default_steps: int) -> Config:
         raise unknown_name("--data", data_sets, given["data"])
     workers = _workers(given)
     optimizer, schedule = _optimizer(given), schedules.parse(given["schedule"])
+    default_rule = DEFAULT_RULE if workers is None else workers.scheme.default_rule
     step = parse_rule(
-        given["rule"] or (DEFAULT_RULE if workers is None else workers.scheme.default_rule),
+        default_rule if given["rule"] is None else given["rule"],
         selector=given.get("selector"),
         memory=given.get("memory"),
         is_exact=optimizer.is_plain and not schedule.goes_to_zero,
@@ -66,7 +67,7 @@ def _workers(given: Mapping[str, Any]) -> Workers | None:
             if value != OPTIONS[name].default:
                 raise failure(flag_of(name), "be given with --workers", value)
         return None
-    send, scheme = options.pop("send"), options.pop("scheme")
+    send, scheme = options.pop("send", None), options.pop("scheme", None)
     check_one_of({"--send": send, "--scheme": scheme}, may_omit=True)
     if scheme is not None:
         return Workers(scheme=schemes.parse(scheme), **options)
@@ -102,8 +103,10 @@ def _threat(given: Mapping[str, Any]) -> Threat:
 
 def _optimizer(given: Mapping[str, Any]) -> OptimizerSpec:
     changes = {name: given[name] for name in ("lr", "weight_decay") if given[name] is not None}
-    default = DEFAULT_OPTIMIZER if given.get("workers") is None else "sgd"
-    return replace(optimizers.parse(given["optimizer"] or default), **changes)  # type: ignore[type-var]
+    text: str | None = given["optimizer"]
+    if text is None:
+        text = DEFAULT_OPTIMIZER if given.get("workers") is None else "sgd"
+    return replace(optimizers.parse(text), **changes)  # type: ignore[type-var]
 
 
 def _n_steps(given: Mapping[str, Any], default: int) -> int:

@@ -99,7 +99,12 @@ TABLE: dict[str | None, dict[str, Option]] = {
             str, "Table or figure; see `holdfast list recipes`.", ..., kind=Kind.RECIPES
         ),
         "NAME": Option(str, "Data set; see `holdfast data list`.", ..., kind=Kind.DATA),
-        "ATTACK": Option(str, "See `holdfast list attacks`.", "scaled-flip", kind=Kind.ATTACKS),
+        "ATTACKS": Option(
+            list[str] | None,
+            "See `holdfast list attacks`; by default scaled-flip, little-is-enough and huddle.",
+            kind=Kind.ATTACKS,
+            show_default=False,
+        ),
         "KIND": Option(Kind | None, "Kind of names; by default all.", show_default=False),
         "RUNS": Option(
             list[Path] | None, "Folders or compact files; by default `runs`.", show_default=False
@@ -142,10 +147,10 @@ TABLE: dict[str | None, dict[str, Option]] = {
         ),
         "rules": Option(
             list[str] | None,
-            "Rule or preset to compare; may be repeated.",
+            "Rule to compare, a scheme with workers, or a preset with --rows; may be repeated.",
             kind=Kind.RULES,
             flags=("--rule",),
-            show_default="mean, coordinate-median, geometric-median, radius-filter, bgmd",
+            show_default="mean, geometric-median, radius-filter, exchange",
         ),
         "selector": Option(
             str | None, "Columns that a step updates.", None, "selector", kind=Kind.SELECTORS
