@@ -1,4 +1,4 @@
-"""What a guard can be put on."""
+"""What a guard can be put on, and what can be exchanged."""
 
 from typing import Literal
 
@@ -9,10 +9,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
-from holdfast.aggregators import Aggregator, Mean
+from holdfast.aggregators import Aggregator, Blockwise, Mean
 from holdfast.checks import check_instance, failure
+from holdfast.layout import Layout
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 """What rules can read."""
@@ -132,3 +133,43 @@ def check_rule(rule: Aggregator, n: int) -> None:
             "or 'mean', which leaves out rows that are not finite)"
         )
         raise failure("rule", requirement, rule)
+
+
+def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
+    """The parameters of the optimizer by their names in the model, if both suit an exchange."""
+    check_instance("model", model, nn.Module)
+    check_instance("optimizer", optimizer, Optimizer)
+    for module in model.modules():
+        if isinstance(module, (DistributedDataParallel, FSDPModule, FullyShardedDataParallel)):
+            requirement = "be plain: the exchange takes the place of the wrapper's all-reduce"
+            raise failure("model", requirement, type(module).__name__)
+    check_model(model, "plain")
+    given = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    named = [(name, one) for name, one in model.named_parameters() if id(one) in given]
+    if len(named) < len(given):
+        extra = len(given) - len(named)
+        raise failure("optimizer", "have parameters of the model only", f"{extra} others")
+    layout = Layout(named)
+    devices = sorted({str(one.device) for one in layout.parameters})
+    if len(devices) > 1:
+        raise failure("model", "be on one device", " and ".join(devices))
+    return layout
+
+
+def check_plain_sgd(optimizer: Optimizer) -> None:
+    """Refuse an optimizer whose step is not the learning rate times the gradient."""
+    advice = "be SGD without momentum, or come with `local_steps`"
+    if type(optimizer) is not SGD:
+        raise failure("optimizer", advice, type(optimizer).__name__)
+    for group in optimizer.param_groups:
+        if group["momentum"] != 0:
+            raise failure("optimizer", advice, f"momentum={group['momentum']}")
+
+
+def check_rule_of_tiles(rule: Aggregator, n: int, tile: int) -> None:
+    """Refuse a rule that cannot outvote one of n rows, or has other tiles than the exchange."""
+    if isinstance(rule, Blockwise):
+        if rule.tile not in (tile, "parameter"):
+            raise failure("rule", f"have tiles of {tile} columns, as `tile` says", rule.tile)
+        rule = rule.inner
+    check_rule(rule, n)
