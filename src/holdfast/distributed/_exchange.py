@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import holdfast
-from holdfast.aggregators import Aggregate, Aggregator, as_rule
+from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
-from holdfast.distributed._attach import _shapes
-from holdfast.distributed._messages import RoundMessages
-from holdfast.distributed._replicas import Replicas, SharedBuffers
+from holdfast.distributed._plain import GradientReducer
+from holdfast.distributed._replicas import Replicas
 from holdfast.distributed._resume import CommonState, describe_forgotten
 from holdfast.distributed._roll_call import RollCall
-from holdfast.distributed._suitable import check_exchangeable, check_plain_sgd, check_rule_of_tiles
-from holdfast.distributed._testimony import Digest, Testimony, check_testimonies
-from holdfast.exchange import AgreedBlock, LocalSteps, OuterStep, Round, Wire, WorkerMemory
+from holdfast.distributed._rounds import RankRounds
+from holdfast.distributed._suitable import check_exchangeable, check_rule_of_tiles, tensors_of
+from holdfast.distributed._updates import updates_of
+from holdfast.exchange import AgreedBlock, OuterStep, Wire, WorkerMemory
 from holdfast.monitor import Monitor, Suspect
 
 log = logging.getLogger("holdfast")
@@ -88,11 +88,6 @@ class Exchange:
         agreed: the agreement on blocks, the same on every rank; `agreed.round` counts the rounds.
         memory: what this rank has not sent.
         monitor: the watch over the ranks.
-        n_steps: number of calls of :meth:`step`.
-        tile_weights: [t, n] weights of the ranks in each tile of the last round's block; one line
-            for a rule over the whole block; None before the first round.
-        n_left_out: for each rank, how many of its own updates it has left out, because they were
-            not finite or a hundred times as long as usual; as far as it says so.
     """
 
     def __init__(
@@ -120,17 +115,15 @@ class Exchange:
         if not (dist.is_available() and dist.is_initialized()):
             raise failure("Exchange", "be made after init_process_group", "no process group")
         check_count("check_every", check_every)
-        if local_steps is not None:
-            check_count("local_steps", local_steps, at_least=1)
-        self.rule = as_rule(rule)
-        self._model, self._optimizer, self._local_steps = model, optimizer, local_steps
-        self._layout = check_exchangeable(model, optimizer)
-        if local_steps is None:
-            check_plain_sgd(optimizer)
-        self._group = dist.distributed_c10d._get_default_group()
-        self.n, self.rank = self._group.size(), self._group.rank()
+        self.rule, self._check_every = as_rule(rule), check_every
+        group = self._group = dist.distributed_c10d._get_default_group()
+        self.n, self.rank = group.size(), group.rank()
         check_rule_of_tiles(self.rule, self.n, tile)
-        self.memory = WorkerMemory(self._layout, tile=tile, beta=beta, wire=wire)
+        layout = check_exchangeable(model, optimizer)
+        if GradientReducer.is_attached_to(optimizer):
+            raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
+        self._updates = updates_of(layout, optimizer, local_steps)
+        self.memory = WorkerMemory(layout, tile=tile, beta=beta, wire=wire)
         self.agreed = AgreedBlock(
             self.memory.tiling,
             send=send,
@@ -138,51 +131,61 @@ class Exchange:
             max_wait=max_wait,
             report_every=report_every,
         )
-        self._outer = OuterStep(
-            self._layout, lr=outer_lr, momentum=outer_momentum, nesterov=nesterov
-        )
+        self._outer = OuterStep(layout, lr=outer_lr, momentum=outer_momentum, nesterov=nesterov)
         self.monitor = Monitor(self.n, window=window, on_suspect=on_suspect or self._log_suspect)
-        device = self.memory.vector.device
         waits = (self.agreed.min_wait, self.agreed.max_wait, report_every)
         outer = (outer_lr, outer_momentum, nesterov)
-        common = _shapes(model) | {
+        common = tensors_of(model) | {
             "torch": torch.__version__,
             "holdfast": holdfast.__version__,
             "rule": str(self.rule),
             "options": str((send, tile, *waits, local_steps, *outer, beta, wire, check_every)),
-            "exchanged parameters": str(self._layout.names),
+            "exchanged parameters": str(layout.names),
         }
-        self._roll = RollCall(self._group, device, common, timeout, call="Exchange", unit="round")
+        device = self.memory.vector.device
+        self._roll = RollCall(group, device, common, timeout, call="Exchange", unit="round")
         self.members = tuple(self._roll.members)
-        self._replicas = Replicas(
-            model.parameters(), self._group, self._group, 0, self.members, "copy", device
+        self._rounds = RankRounds(
+            self.agreed, self.memory, self.rule, self._outer, model.buffers, group, self.members
         )
-        self._check_every = check_every
-        self._buffers = SharedBuffers(model.buffers, self._group)
-        is_on_one_host = len({member.host for member in self.members}) == 1
-        self._messages = RoundMessages(
-            self.agreed, self.memory, self._group, is_on_one_host=is_on_one_host
-        )
-        self.n_steps, self.n_left_out = 0, [0] * self.n
-        self.tile_weights: Tensor | None = None
+        self._replicas = Replicas(model.parameters(), group, group, 0, self.members, "copy", device)
         with self._roll.naming(0):
-            self._replicas.check()
-        self._local = None if local_steps is None else LocalSteps(self._layout)
+            self._updates.resume(None, self._settle)
 
     def __repr__(self) -> str:
         return f"Exchange({self.rule}, {self.n} ranks, round {self.agreed.round})"
 
     @property
+    def n_steps(self) -> int:
+        """The number of steps."""
+        return self._updates.n_steps
+
+    @property
+    def tile_weights(self) -> Tensor | None:
+        """[t, n] weights of the ranks in each tile of the last round's block; None before.
+
+        One line for a rule over the whole block.
+        """
+        return self._rounds.tile_weights
+
+    @property
     def rejected(self) -> list[int]:
         """The ranks that were left out of every tile of the last round."""
-        if self.tile_weights is None:
-            return []
-        return torch.nonzero((self.tile_weights == 0).all(0))[:, 0].tolist()
+        weights = self.tile_weights
+        return [] if weights is None else torch.nonzero((weights == 0).all(0))[:, 0].tolist()
 
     @property
     def weights(self) -> Tensor | None:
-        """[n] weights of the ranks in the last round, averaged over tiles."""
+        """[n] weights of the ranks in the last round, averaged over tiles; None before."""
         return None if self.tile_weights is None else self.tile_weights.mean(0)
+
+    @property
+    def n_left_out(self) -> list[int]:
+        """For each rank, how many of its own updates it has left out, as far as it says so.
+
+        They were not finite, or a hundred times as long as usual.
+        """
+        return list(self._rounds.n_left_out)
 
     @property
     def counts(self) -> Tensor:
@@ -205,105 +208,29 @@ class Exchange:
     @property
     def bytes_sent(self) -> int:
         """Bytes that this rank sent to all others in the last round, without headers."""
-        return self._messages.bytes_sent
+        return self._rounds.messages.bytes_sent
 
     def step(self) -> bool:
         """Make a step, in the place of `optimizer.step()`; returns whether it was a round.
 
         All ranks call it equally often. If a round fails, the update stays in the memory.
         """
-        self.n_steps += 1
-        if self._local is None:
-            gradients, rates = self._scaled_gradients()
-            self.memory.add(gradients, scale=rates)
-            # A scheduler of the learning rate wants to see steps of its optimizer.
-            self._optimizer._opt_called = True  # type: ignore[attr-defined]
-        else:
-            assert self._local_steps is not None
-            self._optimizer.step()
-            if self.n_steps % self._local_steps:
-                return False
-            self.memory.add(self._local.update())
+        if not self._updates.step(self.memory):
+            return False
         self._roll.beat(self.agreed.round)
         with self._roll.naming(self.agreed.round):
-            self._make_round()
+            self._rounds.make()
             if self._check_every and self.agreed.round % self._check_every == 0:
                 self._replicas.check()
-        if self._local is not None:
-            self._local.begin()
+        self._updates.begin()
+        means = self.weights
+        assert means is not None
+        self.monitor.observe(self._rounds.products, means < LITTLE * means.median())
         return True
 
-    def _scaled_gradients(self) -> tuple[list[Tensor], list[float]]:
-        """The gradients with weight decay, and the learning rate of each."""
-        check_plain_sgd(self._optimizer)
-        groups = {id(p): group for group in self._optimizer.param_groups for p in group["params"]}
-        gradients, rates = [], []
-        for parameter in self._layout.parameters:
-            group, gradient = groups[id(parameter)], parameter.grad
-            if gradient is None:
-                gradient = torch.zeros_like(parameter)
-            elif gradient.layout is not torch.strided:
-                raise failure("model", "have dense gradients (sparse=False)", "a sparse gradient")
-            sign = -1.0 if group["maximize"] else 1.0
-            if group["weight_decay"] != 0:
-                gradient = gradient.add(parameter.detach(), alpha=sign * group["weight_decay"])
-            gradients.append(gradient)
-            rates.append(sign * float(group["lr"]))
-        return gradients, rates
-
-    @torch.no_grad()
-    def _make_round(self) -> None:
-        """One round; until all ranks say the same of it, nothing changes but the memory."""
-        messages, this = (
-            self._messages,
-            Round(self.agreed, self.rule, dtype=self.memory.vector.dtype),
-        )
-        messages.begin()
-        if self.agreed.wants_reports:
-            for rank, report in enumerate(messages.reports(self.memory.report())):
-                this.report(rank, report)
-        block = this.agree()
-        payload = self.memory.payload(block)
-        for rank, one in enumerate(messages.payloads(payload, block)):
-            this.receive(rank, one)
-        medians = self._buffers.medians()
-        result, error = None, None
-        try:
-            result = this.aggregate()
-        except Exception as raised:  # the others learn of it before this rank raises it
-            error = raised
-        own = Testimony(
-            round=this.number,
-            received=messages.received(),
-            block=Digest(block.tiles).value(),
-            direction=Digest(*([] if result is None else [result.vector])).value(),
-            buffers=Digest(*(median for _, median in medians)).value(),
-            has_failed=result is None,
-            n_left_out=self.memory.n_left_out,
-        )
-        said = messages.testimonies(own)
-        check_testimonies(self.members, said)
-        if error is not None:
-            raise error
-        assert result is not None
-        this.close()
-        self._outer(block, result.vector)
-        self.memory.sent(block, payload)
-        SharedBuffers.write(medians)
-        self.n_left_out = [one.n_left_out for one in said]
-        self._watch(this, result)
-
-    def _watch(self, this: Round, result: Aggregate) -> None:
-        """Keep the weights of the ranks, and look who had little."""
-        # Rows are in the order of the names of ranks, where 10 comes before 2.
-        places = torch.tensor([int(str(worker)) for worker in this.workers]).argsort()
-        weights = result.tile_weights if result.weights is None else result.weights[None]
-        if weights is None:  # a rule by columns, such as the coordinate median
-            weights = (~result.rejected).double()[None] / (~result.rejected).sum()
-        self.tile_weights = weights[:, places]
-        means = self.tile_weights.mean(0)
-        products = this.rows().gram().for_all(self.n)[places][:, places]
-        self.monitor.observe(products, means < LITTLE * means.median())
+    def _settle(self) -> bool:
+        """Take the parameters of the majority; returns whether this rank had them."""
+        return self.rank not in self._replicas.check()
 
     def _log_suspect(self, suspect: Suspect) -> None:
         log.warning("%s is suspect: %s", self.members[suspect.row], suspect.reason)
@@ -314,7 +241,7 @@ class Exchange:
         Between two rounds of local steps it holds the shared parameters as well, because those of
         the model are the rank's own.
         """
-        is_between = self._local is not None and self.n_steps % (self._local_steps or 1) != 0
+        shared = self._updates.shared
         return {
             "rank": self.rank,
             "n_ranks": self.n,
@@ -323,7 +250,7 @@ class Exchange:
             "outer": self._outer.state_dict(),
             "memory": self.memory.state_dict(),
             "monitor": self.monitor.state_dict(),
-            "shared": self._local.shared.clone() if self._local and is_between else None,
+            "shared": None if shared is None else shared.clone(),
         }
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
@@ -349,32 +276,20 @@ class Exchange:
             found, is_own = common.settle(None if state is None else _common(state))
             if found is not None:
                 self._take(found)
+                self.memory.clear()
             if state is not None and is_own:
                 self.memory.load_state_dict(state["memory"])
                 describe_forgotten(state, self.n)
                 if state["n_ranks"] == self.n:
                     self.monitor.load_state_dict(state["monitor"])
-            self._settle_parameters(state["shared"] if state is not None and is_own else None)
+            shared = state["shared"] if state is not None and is_own else None
+            self._updates.resume(shared, self._settle)
 
     def _take(self, common: dict[str, Tensor]) -> None:
         """Take the state that all ranks have in common."""
-        self.n_steps, number = common["numbers"].tolist()
+        self._updates.n_steps, number = common["numbers"].tolist()
         self.agreed.load_state_dict({"round": number} | common)
         self._outer.load_state_dict({"velocity": common.get("velocity")})
-
-    def _settle_parameters(self, shared: Tensor | None) -> None:
-        """Take the shared parameters of the majority; keep what local steps have added to them."""
-        if self._local is None or shared is None:
-            self._replicas.check()
-            if self._local is not None:
-                self._local.begin()
-            return
-        own = self._layout.values()
-        self._layout.write_values(shared)
-        is_usual = self.rank not in self._replicas.check()
-        self._local.begin()
-        if is_usual:
-            self._layout.write_values(own)
 
 
 def _common(state: dict[str, Any]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from holdfast.aggregators import Aggregator, Blockwise, Mean
 from holdfast.checks import check_instance, failure
@@ -97,6 +97,17 @@ def check_model(model: nn.Module, kind: Kind) -> None:
             raise failure("model", "be sharded on one mesh", f"another one for {name!r}")
 
 
+def tensors_of(model: nn.Module) -> dict[str, str]:
+    """What every rank must agree on about the tensors of the model, by name."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        kind = "trained" if parameter.requires_grad else "frozen"
+        found[f"parameter {name}"] = f"{tuple(parameter.shape)} {parameter.dtype} {kind}"
+    for name, buffer in model.named_buffers():
+        found[f"buffer {name}"] = f"{tuple(buffer.shape)} {buffer.dtype}"
+    return found
+
+
 def check_nodes(
     group: dist.ProcessGroup, inner: dist.ProcessGroup, everyone: dist.ProcessGroup
 ) -> None:
@@ -154,16 +165,6 @@ def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
     if len(devices) > 1:
         raise failure("model", "be on one device", " and ".join(devices))
     return layout
-
-
-def check_plain_sgd(optimizer: Optimizer) -> None:
-    """Refuse an optimizer whose step is not the learning rate times the gradient."""
-    advice = "be SGD without momentum, or come with `local_steps`"
-    if type(optimizer) is not SGD:
-        raise failure("optimizer", advice, type(optimizer).__name__)
-    for group in optimizer.param_groups:
-        if group["momentum"] != 0:
-            raise failure("optimizer", advice, f"momentum={group['momentum']}")
 
 
 def check_rule_of_tiles(rule: Aggregator, n: int, tile: int) -> None:

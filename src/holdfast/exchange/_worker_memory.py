@@ -182,6 +182,13 @@ class WorkerMemory:
         if block.tiling != self.tiling:
             raise failure("block", f"be one of {self.tiling}", block.tiling)
 
+    def clear(self) -> None:
+        """Forget everything, as a worker that is new."""
+        self.vector.zero_()
+        self._norms.zero_()
+        self._recent.clear()
+        self.n_left_out = 0
+
     def state_dict(self) -> dict[str, Any]:
         """The memory by the name of each parameter, and the norms of recent updates."""
         parts = zip(self._layout.names, self._layout.split(self.vector), strict=True)
