@@ -27,7 +27,10 @@ LIBRARY = [
 """From the ground up. Neighbors in one layer do not import each other."""
 
 LAB = [
-    {"lab/data", "lab/models", "lab/optimizers", "lab/partitions", "lab/records", "lab/schedules"},
+    {
+        *("lab/data", "lab/models", "lab/optimizers", "lab/partitions", "lab/records"),
+        *("lab/schedules", "lab/schemes"),
+    },
     {"lab/config"},
     {"lab/training"},
     {"lab/report", "lab/sweep"},

@@ -1,3 +1,4 @@
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -21,7 +22,7 @@ from holdfast.geometry import (
     working_dtype,
 )
 
-ENTRIES = 2**21
+ENTRIES = 2**20
 """Entries of the rows that are solved together: their Gram matrices stay in the cache."""
 
 WIDE = 4096
@@ -48,6 +49,8 @@ class Blockwise(Aggregator):
     :class:`GeometricMedian`, :class:`RadiusFilter` and :class:`Mean` solve many tiles at once, in a
     few microseconds per tile of 64 columns and 20 rows; other rules solve one tile after the other.
     Reads the data three times and keeps :math:`O(nd)` numbers. The process must hold all columns.
+
+    Reference: none; the paper's Algorithm 1 takes one median of its whole block.
 
     Args:
         tile: columns per tile, or "parameter" for whole parameters (which are the tensors of a list
@@ -153,9 +156,8 @@ class _Tiles:
 
     def aggregate(self) -> Aggregate | None:
         """The aggregate; None if a row is not finite, and that was not known."""
-        rows = self._rows if len(self._kept) == self._rows.n else self._rows.keep(self._kept)
-        for piece, tiled in rows.groups(self._tiling, max(1, ENTRIES // rows.n)):
-            if not self._solve_group(piece, tiled.cpu()):
+        for pieces, tiled in self._groups():
+            if not self._solve_group(pieces, tiled):
                 return None
         return Aggregate(
             self._vector,
@@ -167,37 +169,60 @@ class _Tiles:
             tile_weights=self._weights,
         )
 
-    def _solve_group(self, piece: Piece, tiled: Tensor) -> bool:
-        """Solve the tiles [n, n_tiles, width]; return whether all rows are known to be finite."""
-        sums = torch.empty(piece.n_tiles, piece.width, dtype=tiled.dtype)
-        left = torch.arange(piece.n_tiles)
-        if piece.width <= WIDE:
-            left = self._solve_together(piece, tiled, sums)
+    def _groups(self) -> Iterator[tuple[list[Piece], Tensor]]:
+        """Pieces, and the kept rows [n_kept, t, width] in their t tiles, the widest of `width`."""
+        rows = self._rows if len(self._kept) == self._rows.n else self._rows.keep(self._kept)
+        most = max(1, ENTRIES // rows.n)
+        waiting: dict[int, list[tuple[Piece, Tensor]]] = {}
+        for piece, tiled in rows.groups(self._tiling, most):
+            # Small parameters are solved together, because a group costs a millisecond; narrow tiles
+            # with the others, as if they had further columns of zeros.
+            width = self._tiling.width or piece.width
+            some = waiting.setdefault(width, [])
+            some.append((piece, tiled.cpu()))
+            if sum(one.stop - one.start for one, _ in some) > most // 2:
+                yield _together(waiting.pop(width))
+        for some in waiting.values():
+            yield _together(some)
+
+    def _solve_group(self, pieces: Sequence[Piece], tiled: Tensor) -> bool:
+        """Solve the tiles [n_kept, t, width]; return whether all rows may be finite."""
+        _, n_tiles, width = tiled.shape
+        numbers = torch.cat([torch.arange(one.first, one.first + one.n_tiles) for one in pieces])
+        sums = torch.empty(n_tiles, width, dtype=tiled.dtype)
+        left = torch.arange(n_tiles)
+        if width <= WIDE:
+            left = self._solve_together(numbers, tiled, sums)
         if not self._is_checked:
             # A non-finite entry leaves its tile unsolved, or shows in the sum.
-            finite = bool(torch.isfinite(sums.sum())) if len(left) < piece.n_tiles else True
-            if not finite or not bool(torch.isfinite(tiled[:, left]).all()):
+            is_finite = len(left) == n_tiles or bool(torch.isfinite(sums.sum()))
+            if not is_finite or not bool(torch.isfinite(tiled[:, left]).all()):
                 return False
-        for i in left.tolist():
-            self._solve_one(piece.first + i, tiled[:, i], sums[i])
-        self._vector[piece.start : piece.stop] = sums.flatten().to(self._vector.device)
+        start = 0
+        for piece in pieces:
+            at = slice(start, start + piece.n_tiles)
+            for i in left[(left >= at.start) & (left < at.stop)].tolist():
+                self._solve_one(int(numbers[i]), tiled[:, i, : piece.width], sums[i, : piece.width])
+            found = sums[at, : piece.width].flatten()
+            self._vector[piece.start : piece.stop] = found.to(self._vector.device)
+            start = at.stop
         return True
 
-    def _solve_together(self, piece: Piece, tiled: Tensor, sums: Tensor) -> Tensor:
-        """Solve the tiles at once and write the sums [n_tiles, width]; return those unsolved."""
+    def _solve_together(self, numbers: Tensor, tiled: Tensor, sums: Tensor) -> Tensor:
+        """Solve the tiles at once and write the sums [t, width]; return those unsolved."""
         rows = tiled.transpose(0, 1).to(working_dtype(tiled.dtype))
         n_lost = self._rows.n - len(self._kept)
         sets = RowSets(rows=rows, dtype=tiled.dtype, n_lost=n_lost)
         found = self._rule._solve_sets(sets, self._context.for_rows(self._kept))
         if found is None:
-            return torch.arange(piece.n_tiles)
+            return torch.arange(len(numbers))
         with full_precision():
             sums[:] = torch.bmm(found.weights[:, None].to(rows.dtype), rows)[:, 0]
         if found.exact is not None and bool(found.exact.any()):
             wide, weights = rows[found.exact].double(), found.weights[found.exact]
             sums[found.exact] = torch.bmm(weights[:, None], wide)[:, 0].to(sums.dtype)
         solved = torch.nonzero(found.is_certain)[:, 0]
-        self._weights[(piece.first + solved)[:, None], self._kept] = found.weights[solved]
+        self._weights[numbers[solved][:, None], self._kept] = found.weights[solved]
         if len(solved):
             is_left_out = (found.weights[solved] == 0).all(0) if found.rejects else False
             self._rejected[self._kept] &= is_left_out
@@ -222,3 +247,13 @@ class _Tiles:
         self._steps = max(self._steps, steps)
         if gap is not None:
             self._gap = gap if self._gap is None else max(self._gap, gap)
+
+
+def _together(some: Sequence[tuple[Piece, Tensor]]) -> tuple[list[Piece], Tensor]:
+    """The pieces, and their tiles side by side; without a copy if there is only one."""
+    pieces, parts = [piece for piece, _ in some], [tiled for _, tiled in some]
+    if len(parts) == 1:
+        return pieces, parts[0]
+    width = max(piece.width for piece in pieces)
+    padded = [torch.nn.functional.pad(part, (0, width - part.shape[2])) for part in parts]
+    return pieces, torch.cat(padded, dim=1)

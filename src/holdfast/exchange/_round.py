@@ -1,5 +1,5 @@
 from collections.abc import Hashable, Mapping
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -115,7 +115,7 @@ class Round:
         self._rows = DenseRows(list(torch.split(matrix, list(sizes), dim=1)))
         return self._rows
 
-    def aggregate(self, row_weights: Mapping[Worker, float] | None = None) -> Aggregate:
+    def aggregate(self, row_weights: Mapping[Any, float] | None = None) -> Aggregate:
         """The rule's result for the rows of this round; `row_weights` of those that have sent."""
         rows = self.rows()
         check_enough_rows(rows.n, self.rule.n_needed, self.rule)

@@ -246,4 +246,8 @@ class Block:
 
     def __len__(self) -> int:
         """The number of chosen columns, k."""
+        return self._n_columns
+
+    @cached_property
+    def _n_columns(self) -> int:
         return self.tiling.n_columns(self.tiles)

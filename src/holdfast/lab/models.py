@@ -1,4 +1,4 @@
-"""Image classifiers with 10 classes: the models of the paper, and two simpler ones."""
+"""Image classifiers with 10 classes: the models of the paper, and three simpler ones."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from holdfast.checks import check_count, check_generator, failure
 from holdfast.registry import Names
 
-__all__ = ["lenet", "logistic_regression", "mlp", "models", "resnet_18", "tiny_cnn"]
+__all__ = ["lenet", "logistic_regression", "mlp", "models", "resnet_18", "small_mlp", "tiny_cnn"]
 
 Shape = tuple[int, int, int]  # channels, height, width
 
@@ -88,13 +88,7 @@ def mlp(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.
         >>> sum(parameter.numel() for parameter in mlp().parameters())
         101770
     """
-    _check_shape(shape)
-
-    def build() -> nn.Sequential:
-        hidden = [nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU()]
-        return nn.Sequential(*hidden, nn.Linear(128, 10))
-
-    return initialized(build, generator)
+    return _one_hidden_layer(128, shape, generator)
 
 
 @models.register
@@ -126,6 +120,17 @@ def resnet_18(*, shape: Shape = COLOR, generator: torch.Generator | None = None)
 
 
 @models.register
+def small_mlp(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+    """One hidden layer of 64 units: 50,890 parameters for gray images of 28 x 28 pixels.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in small_mlp().parameters())
+        50890
+    """
+    return _one_hidden_layer(64, shape, generator)
+
+
+@models.register
 def tiny_cnn(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
     """The paper's tiny network: 412 parameters for gray images of 28 x 28 pixels.
 
@@ -145,6 +150,18 @@ def tiny_cnn(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -
         for n_channels in (shape[0], 3, 3, 3):
             layers += [nn.Conv2d(n_channels, 3, 3, stride=2, padding=1), nn.GELU()]
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * height * width, 10))
+
+    return initialized(build, generator)
+
+
+def _one_hidden_layer(
+    n_hidden: int, shape: Shape, generator: torch.Generator | None
+) -> nn.Sequential:
+    _check_shape(shape)
+
+    def build() -> nn.Sequential:
+        hidden = [nn.Flatten(), nn.Linear(math.prod(shape), n_hidden), nn.ReLU()]
+        return nn.Sequential(*hidden, nn.Linear(n_hidden, 10))
 
     return initialized(build, generator)
 

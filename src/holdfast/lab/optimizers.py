@@ -11,7 +11,7 @@ from torch import nn
 from holdfast.checks import check_flag, check_nonnegative, check_positive, check_share, failure
 from holdfast.registry import Registry
 
-__all__ = ["Adam", "OptimizerSpec", "Sgd", "optimizers"]
+__all__ = ["Adam", "AdamW", "OptimizerSpec", "Sgd", "optimizers"]
 
 _LARGEST = 1e30  # a larger rate or penalty times a gradient overflows float32
 
@@ -26,6 +26,11 @@ class OptimizerSpec(ABC):
     @abstractmethod
     def lr(self) -> float:
         """The learning rate before any schedule."""
+
+    @property
+    @abstractmethod
+    def weight_decay(self) -> float:
+        """The L2 penalty, or the decay per unit of the learning rate."""
 
     @property
     @abstractmethod
@@ -70,6 +75,34 @@ class Adam(OptimizerSpec):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Adam:
         return torch.optim.Adam(parameters, **asdict(self))
+
+
+@final
+@optimizers.register
+@dataclass(frozen=True, kw_only=True)
+class AdamW(OptimizerSpec):
+    """`torch.optim.AdamW` with its default betas.
+
+    Args:
+        lr: learning rate.
+        weight_decay: decay of the parameters per step, in multiples of the learning rate.
+
+    Example:
+        >>> AdamW().build([nn.Parameter(torch.zeros(2))]).defaults["weight_decay"]
+        0.01
+    """
+
+    lr: float = 0.001
+    weight_decay: float = 0.01
+
+    name = "adamw"
+    is_plain = False
+
+    def __post_init__(self) -> None:
+        _check_rates(self.lr, self.weight_decay)
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.AdamW:
+        return torch.optim.AdamW(parameters, **asdict(self))
 
 
 @final

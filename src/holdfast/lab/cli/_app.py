@@ -33,6 +33,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="List and fetch data sets.", no_args_is_help=True)
 
 THREAT = ("fixed", "whole_rows")
+WORKERS = (*("workers", "send", "scheme", "local_steps", "outer_lr", "outer_momentum", "absent"),)
 TRAINING = ("rows", "batch", "partition", "steps", "epochs", "optimizer", "lr", "weight_decay")
 RUN = ("data_dir", "offline", "device", "threads")
 OUTPUT = ("checkpoint_seconds", "tensorboard", "quiet", "json")
@@ -59,7 +60,7 @@ def _root(
 @reports_errors
 @with_options(
     *("data", "model", "rule", "selector", "memory", "worker_momentum", "trusted", "attack"),
-    *("corrupt", *THREAT, *TRAINING, "schedule", "seed", "evaluate_every", "rows_every"),
+    *("corrupt", *THREAT, *WORKERS, *TRAINING, "schedule", "seed", "evaluate_every", "rows_every"),
     *("folder", *RUN, *OUTPUT),
 )
 def train(**given: Any) -> None:

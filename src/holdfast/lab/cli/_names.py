@@ -12,6 +12,7 @@ from holdfast.lab.optimizers import optimizers
 from holdfast.lab.paper import recipes
 from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import schedules
+from holdfast.lab.schemes import schemes
 from holdfast.registry import Registry
 from holdfast.robust_step import memories, presets
 from holdfast.selectors import selectors
@@ -33,6 +34,7 @@ def collect_names() -> dict[str, list[Entry]]:
         "attacks": _members(attacks) + _members(corruptions),
         "data": [(name, "", text) for name, text in images.items()],
         "models": [(name, "", _summary(make)) for name, make in models.items()],
+        "schemes": _members(schemes),
         "selectors": _members(selectors),
         "memories": _members(memories),
         "partitions": _members(partitions),

@@ -132,12 +132,13 @@ TABLE: dict[str | None, dict[str, Option]] = {
     },
     "Robust step": {
         "rule": Option(
-            str,
+            str | None,
             "Preset (bgmd, bgmd-paper, ...) or rule with its arguments, such as 'krum(n_bad=3)' or "
             "'mixing(n_bad=3) | geometric-median'; see `holdfast list rules`.",
-            "radius-filter",
+            None,
             "rule",
             kind=Kind.RULES,
+            show_default="radius-filter; with --workers that of the scheme",
         ),
         "rules": Option(
             list[str] | None,
@@ -181,8 +182,46 @@ TABLE: dict[str | None, dict[str, Option]] = {
             bool, "Corrupt all samples of bad rows, not single samples.", False, "threat"
         ),
     },
+    "Workers": {
+        "workers": Option(
+            int | None,
+            "Instead of --rows: workers who keep their samples, and who are bad always or never.",
+            None,
+            "workers",
+            min=1,
+        ),
+        "send": Option(
+            float | None,
+            "Share of the columns that workers exchange, such as 0.02; they keep the rest.",
+            None,
+            "workers",
+        ),
+        "scheme": Option(
+            str | None,
+            "How workers send, such as 'rosdhb(momentum=0.99)'; see `holdfast list schemes`.",
+            None,
+            "workers",
+            kind=Kind.SCHEMES,
+            show_default="everything, or with --send exchange",
+        ),
+        "local_steps": Option(
+            int | None, "Steps of each worker's optimizer per round.", None, "workers", min=1
+        ),
+        "outer_lr": Option(float, "Factor of the direction of a round.", 1.0, "workers"),
+        "outer_momentum": Option(float, "Momentum of that direction.", 0.0, "workers"),
+        "absent": Option(
+            float, "Share of honest workers that miss each round.", 0.0, "workers", max=1.0
+        ),
+    },
     "Training": {
-        "rows": Option(int, "Slices of the batch, or clients, per step.", 32, "n_rows", min=1),
+        "rows": Option(
+            int | None,
+            "Slices of the batch, or clients, per step.",
+            None,
+            "n_rows",
+            min=1,
+            show_default="32",
+        ),
         "batch": Option(int, "Samples per row.", 16, "row_size", min=1),
         "partition": Option(
             str,
@@ -194,11 +233,12 @@ TABLE: dict[str | None, dict[str, Option]] = {
         "steps": Option(int | None, "Number of steps.", None, "n_steps", min=1),
         "epochs": Option(float | None, "Number of epochs, instead of --steps.", None, "n_steps"),
         "optimizer": Option(
-            str,
-            "sgd, 'sgd(momentum=0.9, nesterov=true)', adam.",
-            "sgd(momentum=0.9)",
+            str | None,
+            "sgd, 'sgd(momentum=0.9, nesterov=true)', adam, adamw.",
+            None,
             "optimizer",
             kind=Kind.OPTIMIZERS,
+            show_default="sgd(momentum=0.9); with --workers sgd",
         ),
         "lr": Option(float | None, "Learning rate of the optimizer.", None, "optimizer"),
         "weight_decay": Option(float | None, "L2 penalty.", None, "optimizer"),

@@ -51,8 +51,10 @@ def own_device(text: str) -> torch.device:
 
 
 def check_one_row_per_rank(config: Config) -> None:
-    """Refuse a number of rows other than that of the ranks."""
+    """Refuse a number of rows other than that of the ranks, and simulated workers."""
     n = int(os.environ["WORLD_SIZE"])
+    if config.workers is not None:
+        raise failure("workers", "not be simulated under torchrun", config.n_rows)
     if config.n_rows != n:
         raise failure(
             "n_rows", f"be {n} under torchrun, one row for each of {n} ranks", config.n_rows

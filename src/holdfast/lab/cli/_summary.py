@@ -12,6 +12,7 @@ from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import Record
 from holdfast.lab.schedules import schedules
+from holdfast.lab.schemes import schemes
 from holdfast.robust_step import memories
 from holdfast.selectors import selectors
 
@@ -27,7 +28,7 @@ def plan(config: Config, folder: Path) -> Lines:
         ("data", f"{data.title}, {data.n_train:,} images"),
         ("model", config.model),
         ("step", _step(config)),
-        ("rows", _rows(config)),
+        ("rows" if config.workers is None else "workers", _rows(config)),
         ("training", f"{length}, {optimizers.format(config.optimizer)}"),
         ("rate", f"{config.optimizer.lr:g}, {schedules.format(config.schedule)}"),
         ("seed", str(config.seed)),
@@ -46,6 +47,8 @@ def outcome(record: Record, resume: str) -> Lines:
         lines += [("weight of bad rows", percent(record.bad_weight))]
     suspects = record.entries[-1].get("suspects") if record.entries else None
     lines += [("suspect rows", ", ".join(map(str, suspects)))] if suspects else []
+    if record.bytes_per_round is not None:
+        lines += [("bytes per worker and round", f"{record.bytes_per_round:,.0f}")]
     lines += [("time per step", _times(record))] if record.entries else []
     lines += [("record", str(record.folder))]
     return lines + ([("to resume", resume)] if record.end is None else [])
@@ -131,6 +134,8 @@ def _step(config: Config) -> str:
 
 def _rows(config: Config) -> str:
     text = f"{config.n_rows} of {config.row_size} samples, {partitions.format(config.partition)}"
+    if config.workers is not None:
+        text += f", {schemes.format(config.workers.scheme)}"
     threat = config.threat
     if threat.attack is None and threat.corruption is None:
         return f"{text}; none is bad"

@@ -14,10 +14,12 @@ from holdfast.lab.config._texts import (
     threat_names,
 )
 from holdfast.lab.config._threat import Threat
+from holdfast.lab.config._workers import Workers
 
 __all__ = [
     "Config",
     "Threat",
+    "Workers",
     "config_from_json",
     "config_to_json",
     "format_rule",

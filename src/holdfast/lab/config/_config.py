@@ -6,6 +6,7 @@ import torch
 from holdfast.aggregators import Aggregator, RadiusFilter
 from holdfast.checks import check_count, check_enough_rows, check_instance, check_share, failure
 from holdfast.lab.config._threat import Threat
+from holdfast.lab.config._workers import Workers
 from holdfast.lab.data import data_sets
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import OptimizerSpec, Sgd
@@ -45,6 +46,9 @@ class Config:
         evaluate_every: steps between evaluations on the test set; the last step always has one.
         rows_every: steps between records of the weight of each row and of who was bad.
         seed: root of all random numbers.
+        workers: how each row's owner sends its updates; None if rows are parts of one batch, or
+            are sent whole at every step. A step is then a round of all workers. The partition
+            `Shuffled` gives every worker an equal share of the samples, dealt out at random.
 
     Example:
         >>> config = Config(n_rows=8, n_steps=100)
@@ -69,6 +73,7 @@ class Config:
     evaluate_every: int = 100
     rows_every: int = 10
     seed: int = 0
+    workers: Workers | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("data", data_sets), ("model", models)):
@@ -87,7 +92,10 @@ class Config:
         check_enough_rows(self.n_rows, self.rule.n_needed, self.rule)
         self._check_size()
         self._check_threat()
-        if self.worker_momentum and not self.partition.is_fixed:
+        if self.workers is not None:
+            check_instance("workers", self.workers, Workers)
+            self._check_workers(self.workers)
+        elif self.worker_momentum and not self.partition.is_fixed:
             needed = "give every row its own client for worker momentum"
             raise failure("partition", needed, self.partition)
         if self.needs_trust and not self.n_trusted:
@@ -122,10 +130,29 @@ class Config:
             needed = f"be below {n_classes}, the number of classes of {self.data}"
             raise failure("target", needed, target)
 
+    def _check_workers(self, workers: Workers) -> None:
+        """Check that rows with owners can be what the other fields say."""
+        if workers.local_steps is None and not self.optimizer.is_plain:
+            needed = "be sgd without momentum, unless workers make local_steps with their own"
+            raise failure("optimizer", needed, self.optimizer)
+        if self.threat.hits_rows and self.threat.adversaries.redrawn:
+            raise failure("adversaries", "be the same workers in every round", self.threat)
+        if self.needs_trust:
+            raise failure("rule", "need no trusted samples with workers", self.rule)
+        if self.memory is not None or not self.selector.takes_everything:
+            got = self.selector if self.memory is None else self.memory
+            raise failure("selector", "take everything with workers, who choose the block", got)
+        n_bad = self.threat.adversaries.count(self.n_rows) if self.threat.hits_rows else 0
+        n_absent = workers.n_absent(self.n_rows)
+        if n_bad + n_absent >= self.n_rows:
+            whole = f"{n_bad} bad and {n_absent} absent of {self.n_rows}"
+            raise failure("absent", "leave at least one honest worker", whole)
+
     @property
     def batch_size(self) -> int:
         """Samples per step."""
-        return self.n_rows * self.row_size
+        local_steps = 1 if self.workers is None else self.workers.local_steps or 1
+        return self.n_rows * self.row_size * local_steps
 
     @property
     def n_epochs(self) -> float:
@@ -145,7 +172,7 @@ class Config:
         """
         if self.threat.hits_rows:
             return not self.threat.adversaries.redrawn
-        return self.partition.is_fixed
+        return self.partition.is_fixed or self.workers is not None
 
     def step(self) -> Step:
         """A new step with these parts."""

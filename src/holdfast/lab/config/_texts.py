@@ -10,10 +10,12 @@ from holdfast.aggregators import Aggregator, rules
 from holdfast.checks import failure
 from holdfast.lab.config._config import Config
 from holdfast.lab.config._threat import Threat
+from holdfast.lab.config._workers import Workers
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import config_hash
 from holdfast.lab.schedules import schedules
+from holdfast.lab.schemes import schemes
 from holdfast.registry import Registry, parse_call, unknown_name
 from holdfast.robust_step import (
     Memory,
@@ -40,12 +42,19 @@ PARTS: dict[str, Registry[Any]] = {
     "optimizer": optimizers,
     "schedule": schedules,
 }
+WORKER_PARTS: dict[str, Registry[Any]] = {"scheme": schemes}
 THREAT_PARTS: dict[str, Registry[Any]] = {"attack": attacks, "corruption": corruptions}
 
 
 def config_to_json(config: Config) -> dict[str, Any]:
-    """A mapping of plain values with every field, including those at their default."""
+    """A mapping of plain values with every field, including those at their default.
+
+    A configuration without workers has no field for them.
+    """
     data = _to_json(config, PARTS)
+    workers = data.pop("workers")
+    if workers is not None:
+        data["workers"] = _to_json(workers, WORKER_PARTS)
     data["threat"] = _to_json(config.threat, THREAT_PARTS)
     data["threat"]["adversaries"] = asdict(config.threat.adversaries)
     return data
@@ -55,7 +64,8 @@ def config_from_json(data: Mapping[str, Any]) -> Config:
     """The configuration that :func:`config_to_json` described; missing fields get their default."""
     readers: dict[str, Callable[[Any], Any]]
     readers = {name: partial(_part_from_json, registry) for name, registry in PARTS.items()}
-    return _from_json("config", Config, {**readers, "threat": _threat_from_json}, data)
+    readers |= {"threat": _threat_from_json, "workers": _workers_from_json}
+    return _from_json("config", Config, readers, data)
 
 
 def hash_of(config: Config) -> str:
@@ -74,7 +84,8 @@ def run_name(config: Config) -> str:
     share = adversaries.bad_fraction if adversaries.n_bad is None else adversaries.n_bad
     rule = format_rule(config.rule, config.selector, config.memory)
     attacked = [] if threat == "none" else [f"{threat}-{share:g}"]
-    parts = [config.data, config.model, rule, *attacked, f"seed-{config.seed}"]
+    scheme = [] if config.workers is None else [schemes.format(config.workers.scheme)]
+    parts = [config.data, config.model, *scheme, rule, *attacked, f"seed-{config.seed}"]
     words = "-".join(re.sub(r"[^\w.]+", "-", part).strip("-") for part in parts)
     return f"{words[:MAX_NAME_LENGTH].rstrip('-')}-{hash_of(config)[:8]}"
 
@@ -169,7 +180,9 @@ def format_threat(threat: Threat) -> str:
     return " + ".join(texts) or "none"
 
 
-def _to_json(part: Config | Threat, registries: Mapping[str, Registry[Any]]) -> dict[str, Any]:
+def _to_json(
+    part: Config | Threat | Workers, registries: Mapping[str, Registry[Any]]
+) -> dict[str, Any]:
     values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
     for name, registry in registries.items():
         values[name] = None if values[name] is None else registry.to_json(values[name])
@@ -198,3 +211,10 @@ def _threat_from_json(data: object) -> Threat:
     readers = {name: partial(_part_from_json, registry) for name, registry in THREAT_PARTS.items()}
     adversaries = partial(_from_json, "adversaries", Adversaries, {})
     return _from_json("threat", Threat, {**readers, "adversaries": adversaries}, data)
+
+
+def _workers_from_json(data: object) -> Workers | None:
+    if data is None:
+        return None
+    readers = {name: partial(_part_from_json, registry) for name, registry in WORKER_PARTS.items()}
+    return _from_json("workers", Workers, readers, data)

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -102,13 +102,13 @@ class Threat:
 
     def apply_attack(
         self,
-        rows: DenseRows,
+        rows: DenseRows | Tensor,
         bad_rows: Tensor,
         *,
         seed: int,
         step: int,
         state: State = None,
-        rule: Aggregator | None = None,
+        rule: Callable[..., Tensor] | None = None,
         rule_arguments: Mapping[str, Any] | None = None,
         directions: Mapping[str, Tensor] | None = None,
     ) -> State:
@@ -120,9 +120,9 @@ class Threat:
         if self.attack is None or not bool(bad_rows.any()):
             return state
         known = dict(rule_arguments or {})
-        if rule is not None and "generator" in rule.needs:
+        if isinstance(rule, Aggregator) and "generator" in rule.needs:
             known["generator"] = self._noise(seed, "trials of the rule", step)
-        (matrix,) = rows.tensors
+        (matrix,) = rows.tensors if isinstance(rows, DenseRows) else (rows,)
         return self.attack.overwrite(
             matrix,
             bad_rows,

@@ -60,6 +60,12 @@ class Record:
         found = self._values("bad_weight")
         return sum(found) / len(found) if found else None
 
+    @property
+    def bytes_per_round(self) -> float | None:
+        """Mean number of bytes that a worker sends in a round; None without workers."""
+        found = self._values("n_bytes")
+        return sum(found) / len(found) if found else None
+
     def seconds_per_step(self) -> dict[str, float]:
         """Mean time per step of each part, evaluations included."""
         totals: dict[str, float] = {}

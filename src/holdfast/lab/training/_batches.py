@@ -25,6 +25,8 @@ class Batches:
         row_size: samples per row.
         n_trusted: samples that are set aside, chosen at random.
         seed: root of the random numbers.
+        has_owners: whether every row has samples of its own, also if the partition is not fixed;
+            then they are dealt out at random, in equal numbers.
 
     Attributes:
         shares: the indices of each client.
@@ -47,6 +49,7 @@ class Batches:
         row_size: int,
         n_trusted: int,
         seed: int,
+        has_owners: bool = False,
     ) -> None:
         if n_trusted >= len(labels):
             requirement = f"leave some of the {len(labels)} training samples to the rows"
@@ -54,6 +57,9 @@ class Batches:
         order = torch.randperm(len(labels), generator=stream(seed, "trusted"))
         self.trusted, kept = order[:n_trusted], order[n_trusted:].sort().values
         shares = partition.divide(labels.cpu()[kept], n_rows, generator=stream(seed, "partition"))
+        if has_owners and not partition.is_fixed:
+            dealt = torch.randperm(len(kept), generator=stream(seed, "shares"))
+            shares = list(dealt.tensor_split(n_rows))
         self.shares = [kept[share] for share in shares]
         self._kept, self._batch_size = kept, n_rows * row_size
         self._seed = seed

@@ -12,6 +12,7 @@ from holdfast.lab.data import DataSet
 from holdfast.lab.models import models
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._directions import check_directions
+from holdfast.lab.training._worker_rounds import WorkerRounds
 from holdfast.monitor import Monitor
 from holdfast.optim import RobustOptimizer
 from holdfast.seeds import stream
@@ -51,7 +52,7 @@ class Experiment:
         self.optimizer = RobustOptimizer(inner, config.step())
         # A rank owns its row, unless somebody else is made bad at every step.
         has_owners = ranks is not None and not config.threat.hits_rows
-        is_watched = config.rows_have_owners or has_owners
+        is_watched = (config.rows_have_owners or has_owners) and config.workers is None
         self.monitor = Monitor(config.n_rows) if is_watched else None
         beta = config.worker_momentum
         self.worker_momentum = WorkerMomentum(beta=beta) if beta else None
@@ -59,10 +60,13 @@ class Experiment:
             data.train.labels,
             config.partition,
             n_rows=config.n_rows,
-            row_size=config.row_size,
+            row_size=config.batch_size // config.n_rows,
             n_trusted=config.n_trusted,
             seed=config.seed,
+            has_owners=config.workers is not None,
         )
+        workers = config.workers
+        self.rounds = None if workers is None else WorkerRounds(config, workers, self.model)
         self.attack_state: Tensor | None = None
         self.direction: Tensor | None = None
 
@@ -98,6 +102,7 @@ class Experiment:
             "optimizer": self.optimizer.state_dict(),
             "worker_momentum": None if momentum is None else momentum.state_dict(),
             "monitor": None if self.monitor is None else self.monitor.state_dict(),
+            "rounds": None if self.rounds is None else self.rounds.state_dict(),
             "attack_state": self.attack_state,
             "direction": self.direction,
         }
@@ -111,5 +116,7 @@ class Experiment:
         # Under another number of processes, rows may have been without a monitor.
         if self.monitor is not None and state["monitor"] is not None:
             self.monitor.load_state_dict(state["monitor"])
+        if self.rounds is not None:
+            self.rounds.load_state_dict(state["rounds"])
         for name in ("attack_state", "direction"):
             setattr(self, name, None if state[name] is None else state[name].to(self.device))
