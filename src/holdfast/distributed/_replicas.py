@@ -123,9 +123,13 @@ class SharedBuffers:
                 by_dtype.setdefault(buffer.dtype, []).append(buffer)
         for buffers in by_dtype.values():
             values = all_gather(torch.cat([buffer.flatten() for buffer in buffers]), self._group)
-            parts = values.split([buffer.numel() for buffer in buffers], dim=1)
-            for buffer, part in zip(buffers, parts, strict=True):
-                found.append((buffer, _median(part).view_as(buffer)))
+            sizes = [buffer.numel() for buffer in buffers]
+            if bool(torch.isfinite(values).all()):  # all buffers at once, with the same result
+                parts = list(_median(values).split(sizes))
+            else:
+                parts = [_median(part) for part in values.split(sizes, dim=1)]
+            pairs = zip(buffers, parts, strict=True)
+            found += [(buffer, part.view_as(buffer)) for buffer, part in pairs]
         return found
 
     @staticmethod
