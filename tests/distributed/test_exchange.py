@@ -291,7 +291,8 @@ class Uneven(nn.Module):
         self.norm = nn.BatchNorm1d(5, affine=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self.norm(x) * self.second.float()).sum() + self.first.float().sum() * x.sum()
+        scaled: Tensor = self.norm(x) * self.second.float()
+        return scaled.sum() + self.first.float().sum() * x.sum()
 
 
 def uneven(maximize: bool) -> tuple[Tensor, ...]:

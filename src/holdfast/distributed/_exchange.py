@@ -78,7 +78,6 @@ class Exchange:
         wire: how values travel: "float32", "bfloat16" or "int8"; rounding stays in the memory.
         check_every: after so many rounds, checksums of the parameters are compared, and a rank that
             differs takes those of the majority; 0 for never.
-        window: number of rounds that :meth:`suspects` looks at.
         on_suspect: called, on every rank, with a rank that becomes suspect; by default a warning is
             logged.
         timeout: how long to wait for the other ranks here and in :meth:`load_state_dict`.
@@ -108,7 +107,6 @@ class Exchange:
         beta: float = 1.0,
         wire: Wire = "float32",
         check_every: int = 100,
-        window: int = 200,
         on_suspect: Callable[[Suspect], None] | None = None,
         timeout: timedelta = timedelta(seconds=60),
     ) -> None:
@@ -132,7 +130,7 @@ class Exchange:
             report_every=report_every,
         )
         self._outer = OuterStep(layout, lr=outer_lr, momentum=outer_momentum, nesterov=nesterov)
-        self.monitor = Monitor(self.n, window=window, on_suspect=on_suspect or self._log_suspect)
+        self.monitor = Monitor(self.n, on_suspect=on_suspect or self._log_suspect)
         waits = (self.agreed.min_wait, self.agreed.max_wait, report_every)
         outer = (outer_lr, outer_momentum, nesterov)
         common = tensors_of(model) | {
@@ -197,7 +195,7 @@ class Exchange:
         return self.monitor.counts.clone()
 
     def suspects(self) -> list[Suspect]:
-        """The ranks that are probably faulty; see :class:`~holdfast.monitor.Monitor`."""
+        """The ranks that were left out, or had little weight, in 10 of the last 20 rounds."""
         return self.monitor.suspects()
 
     @property
@@ -225,7 +223,9 @@ class Exchange:
         self._updates.begin()
         means = self.weights
         assert means is not None
-        self.monitor.observe(self._rounds.products, means < LITTLE * means.median())
+        # Without inner products: those of different blocks cannot be compared with each other.
+        nothing = means.new_full((self.n, self.n), torch.nan)
+        self.monitor.observe(nothing, means < LITTLE * means.median())
         return True
 
     def _settle(self) -> bool:

@@ -31,7 +31,6 @@ class RankRounds:
     Attributes:
         n_left_out: for each rank, how many updates it has left out, as far as it says so.
         tile_weights: [t, n] weights of the ranks in each tile of the last block; None before.
-        products: [n, n] inner products of the rows of the last block.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class RankRounds:
         self.messages = RoundMessages(agreed, memory, group, is_on_one_host=is_on_one_host)
         self.n_left_out = [0] * len(members)
         self.tile_weights: Tensor | None = None
-        self.products = torch.full((len(members),) * 2, torch.nan, dtype=torch.float64)
 
     @torch.no_grad()
     def make(self) -> None:
@@ -91,15 +89,14 @@ class RankRounds:
         memory.sent(block, payload)
         SharedBuffers.write(medians)
         self.n_left_out = [one.n_left_out for one in said]
-        self._keep_figures(this, result)
+        self.tile_weights = self._weights(this, result)
 
-    def _keep_figures(self, this: Round, result: Aggregate) -> None:
-        """Keep what the round says about the ranks."""
-        n = len(self._members)
+    @staticmethod
+    def _weights(this: Round, result: Aggregate) -> Tensor:
+        """[t, n] the weights of the ranks."""
         # Rows are in the order of the names of ranks, where 10 comes before 2.
         places = torch.tensor([int(str(worker)) for worker in this.workers]).argsort()
         weights = result.tile_weights if result.weights is None else result.weights[None]
         if weights is None:  # a rule by columns, such as the coordinate median
             weights = (~result.rejected).double()[None] / (~result.rejected).sum()
-        self.tile_weights = weights[:, places]
-        self.products = this.rows().gram().for_all(n)[places][:, places]
+        return weights[:, places]
