@@ -1,6 +1,7 @@
 """Layouts, workers and a driver for tests of the exchange."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,11 +24,13 @@ def layout_of(
 class Simulation:
     """n workers in one process with a shared vector of parameters."""
 
-    def __init__(self, layout: Layout, n: int, agreed: AgreedBlock, rule: Aggregator | str) -> None:
+    def __init__(
+        self, layout: Layout, n: int, agreed: AgreedBlock, rule: Aggregator | str, **options: Any
+    ) -> None:
         self.layout, self.agreed, self.rule = layout, agreed, rule
         width = agreed.tiling.width
         assert width is not None
-        self.memories = [WorkerMemory(layout, tile=width) for _ in range(n)]
+        self.memories = [WorkerMemory(layout, tile=width, **options) for _ in range(n)]
         self.outer = OuterStep(layout)
 
     def round(

@@ -29,6 +29,7 @@ from holdfast.distributed._suitable import (
     check_nodes,
     check_rule,
     kind_of_model,
+    tensors_of,
 )
 from holdfast.monitor import Suspect
 
@@ -119,7 +120,7 @@ def guard(
     device = next(model.parameters()).device
     options = (kind, per, mode, check_every, on_mismatch, window)
     common = {"torch": torch.__version__, "holdfast": holdfast.__version__, "rule": rule}
-    roll = RollCall(everyone, device, common | {"options": options} | _shapes(model), timeout)
+    roll = RollCall(everyone, device, common | {"options": options} | tensors_of(model), timeout)
     if per == "bucket":
         group = _twin_of(group, device)
     ranks = dist.get_process_group_ranks(group)
@@ -229,17 +230,6 @@ def _mode(
     everyone = dist.distributed_c10d._get_default_group()
     holders = everyone if is_for_nodes else group
     return Sharded(group, holders, device, is_on_one_host=is_on_one_host)
-
-
-def _shapes(model: nn.Module) -> dict[str, str]:
-    """What every rank must agree on about the tensors of the model, by name."""
-    found = {}
-    for name, parameter in model.named_parameters():
-        kind = "trained" if parameter.requires_grad else "frozen"
-        found[f"parameter {name}"] = f"{tuple(parameter.shape)} {parameter.dtype} {kind}"
-    for name, buffer in model.named_buffers():
-        found[f"buffer {name}"] = f"{tuple(buffer.shape)} {buffer.dtype}"
-    return found
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -78,6 +78,44 @@ class PiecewiseExchange:
 
 
 @final
+class Channel:
+    """Messages of one size from every rank to every other, each over a connection of its own.
+
+    An all-gather would pass values on from rank to rank, so that a rank on the way could change
+    those of others. Here a rank has only its own message in its hands.
+
+    Args:
+        size: bytes of a message, a multiple of 8.
+        group: the ranks.
+        device: where the messages live.
+        is_on_one_host: whether all ranks are on one machine.
+    """
+
+    def __init__(
+        self, size: int, group: dist.ProcessGroup, device: torch.device, *, is_on_one_host: bool
+    ) -> None:
+        self.size, self._group = size, group
+        # Kept, because fresh pages of the system take longer than the messages.
+        self._given = torch.empty(group.size(), size, dtype=torch.uint8, device=device)
+        self._found = torch.empty_like(self._given)
+        self._in_pieces = dist.get_backend(group) == "gloo" and not is_on_one_host
+
+    def send(self, message: Tensor) -> Tensor:
+        """[n, size] the messages of all ranks; overwritten by the next call."""
+        self._given[:] = message
+        if self._in_pieces:
+            PiecewiseExchange(list(self._found), list(self._given), self._group).wait()
+        else:
+            dist.all_to_all_single(self._found, self._given, group=self._group)
+        return self._found
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that a rank sends to the others per message, without headers."""
+        return (self._group.size() - 1) * self.size
+
+
+@final
 class GroupHolders:
     """The ranks of a process group as holders of some columns each.
 

@@ -57,6 +57,8 @@ class RollCall:
         device: where this rank's tensors live.
         description: what must be equal on all ranks, by name.
         timeout: how long to wait for the others.
+        call: what the ranks have called, for the error that names a missing one.
+        unit: what the numbers of :meth:`beat` count.
     """
 
     def __init__(
@@ -65,10 +67,14 @@ class RollCall:
         device: torch.device,
         description: Mapping[str, object],
         timeout: timedelta,
+        *,
+        call: str = "guard",
+        unit: str = "step",
     ) -> None:
         self._rank, self._n, self._timeout = group.rank(), group.size(), timeout
+        self._unit = unit
         store = PrefixStore("holdfast", group.get_group_store())
-        name = meet(store, self._rank, group.size(), timeout, "call `guard`")
+        name = meet(store, self._rank, group.size(), timeout, f"call `{call}`")
         self._store = PrefixStore(name, store)
         self._n_agreed = 0
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
@@ -78,11 +84,11 @@ class RollCall:
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)
         self._store.set(f"member/{self._rank}", json.dumps([asdict(me), here, digest]))
-        found = self._read_all("member", "guard")
+        found = self._read_all("member", call)
         self.members = [Member(**member) for member, _, _ in found]
         self._neighbors = [i for i, (_, there, _) in enumerate(found) if here and there == here]
         if len({digest for _, _, digest in found}) > 1:
-            _check_equal(self.members, self._read_all("description", "guard"))
+            _check_equal(self.members, self._read_all("description", call))
 
     def agree(self, call: str, value: object) -> None:
         """Wait for all ranks to make the same call; raise an error if one does not.
@@ -131,20 +137,20 @@ class RollCall:
             raise RankFailedError(self._explained(step, error)) from error
 
     def _explained(self, step: int, error: RuntimeError) -> str:
-        cause = _cause(error)
+        cause, what = _cause(error), f"{self._unit} {step}"
         try:
             self._store.set(f"failed/{self._rank}", cause)
             if self._store.add("failures", 1) == 1:
                 self._store.set("first failure", str(self._rank))
             missing = {} if isinstance(error, torch.OutOfMemoryError) else self._missing(step)
             if missing:
-                names = ", ".join(f"{self.members[rank]} {what}" for rank, what in missing.items())
-                return f"step {step}: {names}: {cause}."
+                names = ", ".join(f"{self.members[rank]} {how}" for rank, how in missing.items())
+                return f"{what}: {names}: {cause}."
             first = int(self._store.get("first failure"))
             cause = self._store.get(f"failed/{first}").decode()
         except RuntimeError:
-            return f"step {step} failed, and the store that knows the ranks is lost: {cause}."
-        return f"step {step} failed first on {self.members[first]}: {cause}."
+            return f"{what} failed, and the store that knows the ranks is lost: {cause}."
+        return f"{what} failed first on {self.members[first]}: {cause}."
 
     def _missing(self, step: int) -> dict[int, str]:
         """The ranks for which the step has not failed, and what is known of them."""

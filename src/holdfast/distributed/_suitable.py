@@ -1,4 +1,4 @@
-"""What a guard can be put on."""
+"""What a guard can be put on, and what can be exchanged."""
 
 from typing import Literal
 
@@ -11,8 +11,9 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from holdfast.aggregators import Aggregator, Mean
+from holdfast.aggregators import Aggregator, Blockwise, Mean
 from holdfast.checks import check_instance, failure
+from holdfast.layout import Layout
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 """What rules can read."""
@@ -96,6 +97,17 @@ def check_model(model: nn.Module, kind: Kind) -> None:
             raise failure("model", "be sharded on one mesh", f"another one for {name!r}")
 
 
+def tensors_of(model: nn.Module) -> dict[str, str]:
+    """What every rank must agree on about the tensors of the model, by name."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        kind = "trained" if parameter.requires_grad else "frozen"
+        found[f"parameter {name}"] = f"{tuple(parameter.shape)} {parameter.dtype} {kind}"
+    for name, buffer in model.named_buffers():
+        found[f"buffer {name}"] = f"{tuple(buffer.shape)} {buffer.dtype}"
+    return found
+
+
 def check_nodes(
     group: dist.ProcessGroup, inner: dist.ProcessGroup, everyone: dist.ProcessGroup
 ) -> None:
@@ -132,3 +144,33 @@ def check_rule(rule: Aggregator, n: int) -> None:
             "or 'mean', which leaves out rows that are not finite)"
         )
         raise failure("rule", requirement, rule)
+
+
+def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
+    """The parameters of the optimizer by their names in the model, if both suit an exchange."""
+    check_instance("model", model, nn.Module)
+    check_instance("optimizer", optimizer, Optimizer)
+    for module in model.modules():
+        if isinstance(module, (DistributedDataParallel, FSDPModule, FullyShardedDataParallel)):
+            requirement = "be plain: the exchange takes the place of the wrapper's all-reduce"
+            raise failure("model", requirement, type(module).__name__)
+    check_model(model, "plain")
+    given = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    named = [(name, one) for name, one in model.named_parameters() if id(one) in given]
+    if len(named) < len(given):
+        extra = len(given) - len(named)
+        raise failure("optimizer", "have parameters of the model only", f"{extra} others")
+    layout = Layout(named)
+    devices = sorted({str(one.device) for one in layout.parameters})
+    if len(devices) > 1:
+        raise failure("model", "be on one device", " and ".join(devices))
+    return layout
+
+
+def check_rule_of_tiles(rule: Aggregator, n: int, tile: int) -> None:
+    """Refuse a rule that cannot outvote one of n rows, or has other tiles than the exchange."""
+    if isinstance(rule, Blockwise):
+        if rule.tile not in (tile, "parameter"):
+            raise failure("rule", f"have tiles of {tile} columns, as `tile` says", rule.tile)
+        rule = rule.inner
+    check_rule(rule, n)

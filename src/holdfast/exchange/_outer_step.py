@@ -46,8 +46,7 @@ class OuterStep:
             raise failure("nesterov", "be False without momentum", True)
         self.lr, self.momentum, self.nesterov = lr, momentum, nesterov
         self._layout = layout
-        like = layout.parameters[0]
-        self._velocity = torch.zeros(layout.d, device=like.device) if momentum else None
+        self._velocity = torch.zeros_like(layout.values()) if momentum else None
 
     @torch.no_grad()
     def __call__(self, block: Block, direction: Tensor) -> None:
