@@ -68,7 +68,7 @@ def vector(d: int) -> Tensor:
 def bare_guard(rule: str, mode_name: str = "sharded") -> Guard:
     """A guard without a model."""
     group = dist.distributed_c10d._get_default_group()
-    roll = RollCall(group, CPU, {}, timedelta(seconds=60))
+    roll = RollCall(group, CPU, {}, timedelta(seconds=60), call="bare_guard")
     mode = Sharded(group, group, CPU) if mode_name == "sharded" else Gathered(group, None, CPU)
     return Guard(as_rule(rule), mode, roll, roll.members, window=200, on_suspect=None)
 

@@ -57,6 +57,7 @@ class RollCall:
         device: where this rank's tensors live.
         description: what must be equal on all ranks, by name.
         timeout: how long to wait for the others.
+        call: what all ranks call to get here, for the error that names a missing rank.
     """
 
     def __init__(
@@ -65,10 +66,12 @@ class RollCall:
         device: torch.device,
         description: Mapping[str, object],
         timeout: timedelta,
+        *,
+        call: str,
     ) -> None:
         self._rank, self._n, self._timeout = group.rank(), group.size(), timeout
         store = PrefixStore("holdfast", group.get_group_store())
-        name = meet(store, self._rank, group.size(), timeout, "call `guard`")
+        name = meet(store, self._rank, group.size(), timeout, f"call `{call}`")
         self._store = PrefixStore(name, store)
         self._n_agreed = 0
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
@@ -78,11 +81,11 @@ class RollCall:
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)
         self._store.set(f"member/{self._rank}", json.dumps([asdict(me), here, digest]))
-        found = self._read_all("member", "guard")
+        found = self._read_all("member", call)
         self.members = [Member(**member) for member, _, _ in found]
         self._neighbors = [i for i, (_, there, _) in enumerate(found) if here and there == here]
         if len({digest for _, _, digest in found}) > 1:
-            _check_equal(self.members, self._read_all("description", "guard"))
+            _check_equal(self.members, self._read_all("description", call))
 
     def agree(self, call: str, value: object) -> None:
         """Wait for all ranks to make the same call; raise an error if one does not.
