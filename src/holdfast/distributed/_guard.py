@@ -133,7 +133,9 @@ class Guard:
 
     def _aggregate(self, rows: DenseRows, used: Tensor) -> Aggregate:
         """The aggregate of the rows at `used`, in terms of all rows."""
-        needed: CallArguments = {"generator": self._generator} if "generator" in self.rule.needs else {}
+        needed: CallArguments = (
+            {"generator": self._generator} if "generator" in self.rule.needs else {}
+        )
         if len(used) == rows.n:
             return self.rule.aggregate(rows, **needed)
         return self.rule.aggregate(rows.keep(used), **needed).for_all(used, rows.n)
