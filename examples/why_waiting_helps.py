@@ -11,6 +11,7 @@ record of examples/exchange_under_attack.py. From the project's root:
 
 import argparse
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -82,7 +83,7 @@ def draw_spread(axes: Axes, found: list[tuple[int, float]]) -> None:
     """The median spread over the wait, beside what independent noise would have."""
     edges = [1, 3, 6, 12, 25, 50, 100, 200]
     points = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         inside = [ratio for wait, ratio in found if low <= wait < high and ratio == ratio]
         if len(inside) >= 20:
             points.append(((low * high) ** 0.5, torch.tensor(inside).median().item()))

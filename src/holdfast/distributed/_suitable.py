@@ -1,7 +1,5 @@
 """What a guard can be put on, and what can be exchanged."""
 
-from typing import Literal
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -18,27 +16,20 @@ from holdfast.layout import Layout
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 """What rules can read."""
 
-Kind = Literal["ddp", "fsdp", "plain"]
+Nodes = DeviceMesh | dist.ProcessGroup
 
 
-def kind_of_model(
-    model: nn.Module, optimizer: Optimizer | None, nodes: DeviceMesh | dist.ProcessGroup | None
-) -> Kind:
-    """How the model is parallel, if the other arguments fit to it."""
+def check_arguments(model: nn.Module, optimizer: Optimizer | None, nodes: Nodes | None) -> None:
+    """Refuse a model that is not parallel, and arguments that do not fit to it."""
     check_instance("model", model, nn.Module)
-    kind: Kind = "plain"
-    if isinstance(model, DistributedDataParallel):
-        kind = "ddp"
-    elif isinstance(model, FSDPModule):
-        kind = "fsdp"
-    if nodes is not None and kind != "fsdp":
+    if nodes is not None and not isinstance(model, FSDPModule):
         requirement = "be None for a model that fully_shard was not applied to"
         raise failure("nodes", requirement, type(nodes).__name__)
-    if kind != "plain":
+    if isinstance(model, (DistributedDataParallel, FSDPModule)):
         if optimizer is not None:
             requirement = "be None for a model whose wrapper reduces the gradients"
             raise failure("optimizer", requirement, type(optimizer).__name__)
-        return kind
+        return
     for module in model.modules():
         if isinstance(module, FullyShardedDataParallel):
             requirement = "use fully_shard instead of FullyShardedDataParallel"
@@ -52,10 +43,9 @@ def kind_of_model(
         )
         raise failure("model", requirement, f"a plain {type(model).__name__}")
     check_instance("optimizer", optimizer, Optimizer)
-    return kind
 
 
-def check_model(model: nn.Module, kind: Kind) -> None:
+def check_model(model: nn.Module) -> None:
     """Refuse what would lead gradients or statistics past the rule."""
     if isinstance(model, DistributedDataParallel):
         if model.mixed_precision is not None:
@@ -84,7 +74,7 @@ def check_model(model: nn.Module, kind: Kind) -> None:
             raise failure("model", requirement, f"{parameter.dtype} for {name!r}")
         if not isinstance(parameter, DTensor):
             continue
-        if kind != "fsdp":
+        if not isinstance(model, FSDPModule):
             raise failure("model", "have no tensor-parallel parameters", repr(name))
         if parameter.device_mesh.ndim != 1:
             is_hybrid = any(isinstance(place, Replicate) for place in parameter.placements)
@@ -154,7 +144,7 @@ def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
         if isinstance(module, (DistributedDataParallel, FSDPModule, FullyShardedDataParallel)):
             requirement = "be plain: the exchange takes the place of the wrapper's all-reduce"
             raise failure("model", requirement, type(module).__name__)
-    check_model(model, "plain")
+    check_model(model)
     given = {id(one) for group in optimizer.param_groups for one in group["params"]}
     named = [(name, one) for name, one in model.named_parameters() if id(one) in given]
     if len(named) < len(given):
