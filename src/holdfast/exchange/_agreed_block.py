@@ -15,7 +15,7 @@ OVERDUE = 2**62
 BITS = 32
 """A score stands above the rounds that a tile has waited, which decide between equal scores."""
 
-CHUNK = 2**14
+CHUNK = 2**16
 """Tiles whose reports are compared at a time."""
 
 
