@@ -160,10 +160,7 @@ class Exchange:
 
     @property
     def tile_weights(self) -> Tensor | None:
-        """[t, n] weights of the ranks in each tile of the last round's block; None before.
-
-        One line for a rule over the whole block.
-        """
+        """[t, n] weights of the ranks in each tile of the last block (t = 1 for one rule); or None."""
         return self._rounds.tile_weights
 
     @property
@@ -179,10 +176,7 @@ class Exchange:
 
     @property
     def n_left_out(self) -> list[int]:
-        """For each rank, how many of its own updates it has left out, as far as it says so.
-
-        They were not finite, or a hundred times as long as usual.
-        """
+        """How many of its own updates each rank has left out as garbage, as far as it says so."""
         return list(self._rounds.n_left_out)
 
     @property
