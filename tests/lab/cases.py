@@ -74,6 +74,11 @@ RUNS: dict[str, Config] = {
     "huddle": tiny(
         "geometric-median", "huddle(direction='wrong-labels')", Adversaries(n_bad=2), n_trusted=30
     ),
+    "huddle in tiles": tiny(
+        "blockwise(tile=64) | geometric-median",
+        "late(start=1) | huddle(direction='drift')",
+        Adversaries(n_bad=2),
+    ),
     "lazy rows": tiny("coordinate-median", "lazy-rows", Adversaries(n_bad=2)),
     "centered clipping": tiny("centered-clipping(radius=1.0)", "scaled-flip"),
     "zeno": tiny("zeno(n_bad=2)", "scaled-flip(factor=1.0)", n_trusted=50),

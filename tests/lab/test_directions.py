@@ -14,10 +14,13 @@ import holdfast.lab.training._loop as loop
 import holdfast.lab.training._step_parts as parts
 from holdfast.lab.config import Threat
 from holdfast.lab.data import DataSet, load
+from holdfast.lab.models import models
 from holdfast.lab.partitions import Shuffled
 from holdfast.lab.training import Batches, run
-from holdfast.lab.training._directions import N_SAMPLES, loss_gradients
+from holdfast.lab.training._directions import N_SAMPLES, column_masks, loss_gradients
+from holdfast.lab.training._evaluation import as_input
 from holdfast.lab.training._experiment import Experiment
+from holdfast.layout import Layout
 from holdfast.threats import Adversaries, Attack, AttackContext
 from tests.lab.cases import TINY, tiny
 
@@ -150,12 +153,71 @@ def test_no_directions_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_unknown_directions_are_refused_before_the_run_starts(data: DataSet) -> None:
     config = tiny("mean", "scaled-flip")
-    attack = Directed(directions=("drift", "class", "true-gradient"))
+    attack = Directed(directions=("drift", "way", "trap", "true-gradient"))
     object.__setattr__(config, "threat", with_attack(attack))
     with pytest.raises(
         ValueError,
-        match=r"^`attack` must need no directions but 'true-gradient' and 'wrong-labels', "
-        r"got Directed\(.*\), which needs 'class', 'drift'\.$",
+        match=r"^`attack` must need no directions but 'true-gradient', 'wrong-labels', "
+        r"'first-layer', 'class' and 'drift', got Directed\(.*\), which needs 'trap', 'way'\.$",
     ):
         Experiment(config, data, torch.device("cpu"))
     module.check_directions(None)
+
+
+def test_masks_mark_the_columns_of_a_layer_and_of_a_class() -> None:
+    """With gradients that are not zero there, and nowhere else."""
+    model = network()
+    layout = Layout(model)
+    masks = column_masks(layout, ["class", "first-layer", "drift"])
+    assert sorted(masks) == ["class", "first-layer"]
+    convolution, _, _, _, _, linear = model
+    marked = dict(zip(layout.names, layout.split(masks["first-layer"]), strict=True))
+    assert bool((marked.pop("0.weight") == 1).all())
+    assert all(bool((part == 0).all()) for part in marked.values())
+    # The score of class 0 depends on nothing else in the last layer, and on these columns.
+    score = model(torch.rand(4, 1, 28, 28))[:, 0].sum()
+    weight, bias = torch.autograd.grad(score, [linear.weight, linear.bias])
+    by_name = dict(zip(layout.names, layout.split(masks["class"]), strict=True))
+    assert torch.equal(
+        by_name["5.weight"], (weight != 0).any(1, keepdim=True).expand(10, 144) * 1.0
+    )
+    assert torch.equal(by_name["5.bias"], (bias != 0) * 1.0)
+    assert float(masks["class"].sum()) == 145
+    assert isinstance(convolution, nn.Conv2d)
+
+
+@pytest.mark.parametrize("model", ["lenet", "mlp", "logistic-regression", "tiny-cnn"])
+def test_every_model_has_a_first_layer_and_classes(model: str) -> None:
+    layout = Layout(models[model]())
+    masks = column_masks(layout, ["class", "first-layer"])
+    assert float(masks["first-layer"].sum()) == layout.sizes[0]
+    assert float(masks["class"].sum()) == layout.shapes[-2][1] + 1
+
+
+def test_the_bad_model_has_learned_wrong_labels(data: DataSet) -> None:
+    """It is found again from the configuration, whatever the run has done in between."""
+    attack = Directed(directions=("drift",))
+    config = tiny("mean", "scaled-flip", model="mlp")
+    object.__setattr__(config, "threat", with_attack(attack))
+    experiment = Experiment(config, data, torch.device("cpu"))
+    start = Layout(experiment.model).values()
+    world = torch.get_rng_state()
+    bad = experiment.bad_parameters
+    assert torch.equal(torch.get_rng_state(), world)
+    assert torch.equal(Layout(experiment.model).values(), start)
+    mask = torch.ones(config.n_rows, dtype=torch.bool)
+    drift = loop.attack_directions(experiment, mask, 0)["drift"]
+    assert torch.equal(drift, start - bad)
+    for _ in loop.training(experiment, 0):
+        pass
+    later = Experiment(config, data, torch.device("cpu"))
+    later.load_state_dict(experiment.state_dict())
+    assert torch.equal(later.bad_parameters, bad)
+    now = Layout(later.model).values()
+    assert torch.equal(loop.attack_directions(later, mask, 5)["drift"], now - bad)
+    Layout(later.model).write_values(bad)
+    images, labels = data.test.batch(torch.arange(300))
+    with torch.no_grad():
+        predicted = later.model(as_input(data, images)).argmax(1)
+    assert float((predicted == (labels + 1) % 10).double().mean()) > 0.6
+    assert float((predicted == labels).double().mean()) < 0.1

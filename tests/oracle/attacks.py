@@ -92,6 +92,33 @@ def huddle(
     return max(harms), trials
 
 
+def huddle_in_tiles(
+    rows: Tensor,
+    mask: Tensor,
+    p: Tensor,
+    rule: Callable[[Tensor], Tensor],
+    tiles: list[slice],
+    sizes: list[int],
+) -> tuple[list[float], list[float]]:
+    """For each tile, the most harm of the search in two rounds, and of a grid with all sizes.
+
+    The first round has the first of the `sizes`, the second the best strength with all of them.
+    """
+    searched, gridded = [], []
+    for at in tiles:
+
+        def harm(k: int, s: float, at: slice = at) -> float:
+            return huddle(rows[:, at], mask, p[at], rule, [(k, s)])[0]
+
+        harms = {s: harm(sizes[0], s) for s in (0.1, 0.2, 0.4, 0.7, 1.15, 1.9, 3.0)}
+        best = max(harms, key=harms.__getitem__)
+        near = [harm(sizes[0], best * 1.2), harm(sizes[0], best / 1.2)]
+        searched.append(max(harms[best], *near, *(harm(k, best) for k in sizes)))
+        grid = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
+        gridded.append(max(harm(k, s) for k in sizes for s in grid))
+    return searched, gridded
+
+
 def perturbation(honest: Tensor, direction: str) -> Tensor:
     mean = torch.tensor(column_means(honest), dtype=torch.float64)
     if direction == "unit":

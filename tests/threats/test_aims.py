@@ -35,7 +35,12 @@ MIXING = "mixing(n_bad=8) | geometric-median"
 FILTER = "covariance-filter"
 TRUSTED = "trusted-reference"
 PAPER = "bgmd-paper(fraction=0.1)"
+BLOCKWISE = "blockwise(tile=64) | geometric-median"
 BLOCK_FILTER = "bgmd(fraction=0.1, rule='covariance-filter')"
+
+
+WAYS = ["mean", "std", "first-layer", "class", "true-gradient", "wrong-labels", "drift"]
+"""The directions of `huddle`."""
 
 
 def plain_mean(rows: Tensor) -> Tensor:
@@ -233,7 +238,7 @@ def test_a_huddle_costs_the_geometric_median_three_times_what_a_scaled_flip_does
 
 
 @pytest.mark.parametrize("rule", ["geometric-median", FILTER, MIXING, "coordinate-median"])
-@pytest.mark.parametrize("direction", ["mean", "std", "true-gradient", "wrong-labels"])
+@pytest.mark.parametrize("direction", WAYS)
 def test_a_huddle_moves_the_aggregate_along_its_direction(direction: str, rule: str) -> None:
     """The part of aggregate minus honest mean along p, in mean distances of honest rows."""
     attack = attacks.parse(f"huddle(direction='{direction}')")
@@ -252,6 +257,52 @@ def test_a_huddle_moves_the_aggregate_along_its_direction(direction: str, rule: 
 
     assert moved(sent) > 0.25
     assert moved(sent) > 3 * abs(moved(rows))
+
+
+@pytest.mark.parametrize(("direction", "is_below"), [
+    ("mean", 50), ("std", 75), ("first-layer", 71), ("class", 70.5), ("true-gradient", 50),
+    ("wrong-labels", 64), ("drift", 35),
+])  # fmt: skip
+def test_a_huddle_in_every_tile_costs_a_blockwise_median(direction: str, is_below: float) -> None:
+    """It reaches 76 % without an attack, and 71 under flips of factor 100."""
+    assert trained(BLOCKWISE).accuracy > 75
+    assert trained(BLOCKWISE, f"huddle(direction='{direction}')").accuracy < is_below
+
+
+@pytest.mark.parametrize("direction", WAYS)
+def test_a_huddle_moves_the_aggregate_in_every_tile(direction: str) -> None:
+    """By more, where each tile has its own group, than one group of the same rows for all tiles."""
+    attack = attacks.parse(f"huddle(direction='{direction}')")
+    pixels, labels = images("train")
+    batch = torch.randint(len(labels), (20, 32), generator=stream(0, "batch"))
+    rows = row_gradients(torch.zeros(D), pixels[batch], labels[batch])
+    mask, rule = torch.arange(20) < 8, rules.parse(BLOCKWISE)
+    mean, given = rows[~mask].mean(0), directions(torch.zeros(D), attack, 0, 0)
+    sent = attack(rows, mask, rule=rule, directions=given)
+    whole = attack(rows, mask, rule="geometric-median", directions=given)
+
+    def moved(arriving: Tensor) -> Tensor:
+        """[n_tiles] the part along the group of each tile, in mean distances of honest rows."""
+        shift, found = rule(arriving) - mean, []
+        for at in map(slice, range(0, D, 64), range(64, D + 64, 64)):
+            p, apart = (sent[0] - mean)[at], (rows[~mask] - mean)[:, at].norm(dim=1).mean()
+            found.append(shift[at] @ p / (p.norm() * apart) if p.norm() > 0 else p.sum())
+        return torch.stack(found)
+
+    pointed = moved(sent) != 0
+    assert int(pointed.sum()) >= 25
+    assert float(moved(sent)[pointed].min()) > 0.25
+    assert float(moved(sent).sum()) > float(moved(whole).sum())
+    assert float(moved(sent).sum()) > 3 * abs(float(moved(rows).sum()))
+
+
+def test_a_late_attack_begins_late() -> None:
+    """Until then the training is that of honest rows."""
+    late = trained("geometric-median", "late(start=30) | huddle")
+    honest = trained("geometric-median")
+    for step, (one, other) in enumerate(zip(late.directions, honest.directions, strict=True)):
+        assert torch.equal(one, other) == (step < 30)
+    assert late.accuracy < honest.accuracy - 6
 
 
 def test_mimic_makes_one_of_many_different_rows_count_for_eight() -> None:

@@ -16,6 +16,7 @@ from holdfast.threats import (
     Huddle,
     IeeeBitFlips,
     InnerProduct,
+    Late,
     LittleIsEnough,
     NoisyRows,
     NonFinite,
@@ -36,6 +37,14 @@ NUMBER = "be a finite number of at least 0"
 COUNT = "be a whole number of at least "
 CLASS = "be 'flip', 'random' or a class from 0 to 9"
 
+
+def late(**arguments: Any) -> Late:
+    """One of its arguments is wrong, the other is not."""
+    return Late(**{"start": 1, "attack": ScaledFlip(), **arguments})
+
+
+late.__name__ = "Late"
+
 OUT_OF_RANGE: list[tuple[Any, str, list[Any], str]] = [
     *((kind, name, [0.0, -1.0, float("inf"), float("nan"), "1", True], POSITIVE) for kind, name in (
         (NoisyRows, "deviation"), (InnerProduct, "factor"), (Hijack, "columns"), (Hijack, "size"),
@@ -55,8 +64,10 @@ OUT_OF_RANGE: list[tuple[Any, str, list[Any], str]] = [
     (LittleIsEnough, "z", [-0.1, float("inf"), "1"], NUMBER),
     (BoundedDistance, "bound", ["min", None], "be 'max' or 'sum'"),
     (BoundedDistance, "direction", ["mean", None], "be 'unit', 'sign' or 'std'"),
-    (Huddle, "direction", ["unit", "drift", None],
-     "be 'mean', 'std', 'true-gradient' or 'wrong-labels'"),
+    (Huddle, "direction", ["unit", "first_layer", None],
+     "be 'mean', 'std', 'first-layer', 'class', 'true-gradient', 'wrong-labels' or 'drift'"),
+    (late, "start", [-1, 2.0, True, None], COUNT + "0"),
+    (late, "attack", [None, 3, Blur()], "be an Attack"),
     (Hijack, "columns", [2.5, 1.5], "be below 1 or a whole number"),
     (WrongLabels, "labels", [-1, 10, 2.0, True, "flop", None, ["flip"]], CLASS),
     (WrongLabels, "n_classes", [1, 2.0, True], COUNT + "2"),

@@ -26,9 +26,11 @@ from tests.threats.cases import (
 )
 
 HUDDLES = [
-    "huddle", "huddle(direction='std')", "huddle(direction='true-gradient')",
-    "huddle(direction='wrong-labels')",
+    "huddle", "huddle(direction='std')", "huddle(direction='first-layer')",
+    "huddle(direction='class')", "huddle(direction='true-gradient')",
+    "huddle(direction='wrong-labels')", "huddle(direction='drift')",
 ]  # fmt: skip
+LATE = "late(start=0) | huddle(direction='std')"
 OPTIMIZED = [*HUDDLES, "inner-product(factor='optimized')", "little-is-enough(z='optimized')"]
 every_attack = pytest.mark.parametrize("case", ATTACKS, ids=str)
 every_corruption = pytest.mark.parametrize("case", CORRUPTIONS, ids=str)
@@ -76,10 +78,18 @@ def test_optimized_attacks_keep_them_against_any_rule(text: str, rule: Rule | st
     check_attack(attacks.parse(text), rule=rule)
 
 
+@pytest.mark.parametrize("rule", ["geometric-median", "radius-filter"])
+@pytest.mark.parametrize("text", OPTIMIZED)
+def test_optimized_attacks_keep_them_against_tiles(text: str, rule: str) -> None:
+    """A list of tensors has other tiles than one tensor."""
+    lacks = {"accepts all kinds of rows": "the tiles of a list are within its tensors"}
+    check_attack(attacks.parse(text), rule=f"blockwise(tile=5) | {rule}", lacks=lacks)
+
+
 def test_only_these_attacks_need_more_than_rows() -> None:
     needs = {case.text: sorted(case.attack.needs) for case in ATTACKS if case.attack.needs}
     assert needs == {
-        **{text: ["rule"] for text in OPTIMIZED},
+        **{text: ["rule"] for text in (*OPTIMIZED, LATE)},
         "noisy-rows": ["generator"],
         "noisy-rows(deviation=0.5)": ["generator"],
         "noisy-rows(deviation=200.0, replace=True)": ["generator"],
@@ -88,6 +98,7 @@ def test_only_these_attacks_need_more_than_rows() -> None:
     assert [case.text for case in ATTACKS if case.attack.takes_state] == [
         *HUDDLES,
         "lazy-rows",
+        LATE,
         "mimic",
     ]
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from holdfast.aggregators import rules
+from holdfast.aggregators import Blockwise, rules
+from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
 from holdfast.threats import (
     Attack,
@@ -23,6 +24,7 @@ from holdfast.threats import (
     IeeeBitFlips,
     InnerProduct,
     Knowledge,
+    Late,
     LazyRows,
     LittleIsEnough,
     Mimic,
@@ -33,6 +35,7 @@ from holdfast.threats import (
     Shadow,
     State,
     WrongLabels,
+    attacks,
 )
 from tests.oracle import attacks as oracle
 from tests.samples import common, gaussian
@@ -46,8 +49,10 @@ Bound = Literal["max", "sum"]
 Direction = Literal["unit", "sign", "std"]
 BOUNDS: list[Bound] = ["max", "sum"]
 DIRECTIONS: list[Direction] = ["unit", "sign", "std"]
-Way = Literal["mean", "std", "true-gradient", "wrong-labels"]
-WAYS: list[Way] = ["mean", "std", "true-gradient", "wrong-labels"]
+Way = Literal["mean", "std", "first-layer", "class", "true-gradient", "wrong-labels", "drift"]
+WAYS: list[Way] = [
+    "mean", "std", "first-layer", "class", "true-gradient", "wrong-labels", "drift"
+]  # fmt: skip
 
 
 def sent(
@@ -363,6 +368,27 @@ def test_success_rate_counts_images_of_other_classes() -> None:
     )
 
 
+def ways_of(honest: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[Way, Tensor]]:
+    """What a trainer passes, and the vectors p before they are scaled to length 1, by name."""
+    d = honest.shape[1]
+    gradient, wrong, drift = gaussian(3, d, seed, torch.float64)
+    first, last = (torch.zeros(d, dtype=torch.float64) for _ in range(2))
+    first[: d // 2], last[-3:] = 1.0, 1.0
+    mean = honest.double().mean(0)
+    deviations = torch.tensor(oracle.column_deviations(honest), dtype=torch.float64)
+    roots = deviations.sqrt() * first
+    given = {"first-layer": first, "class": last, "true-gradient": gradient, "drift": drift}
+    return given | {"wrong-labels": wrong}, {
+        "mean": -mean,
+        "std": -deviations,
+        "first-layer": -roots / roots.norm() - 0.5 * mean / mean.norm(),
+        "class": -deviations * last,
+        "true-gradient": -gradient,
+        "wrong-labels": wrong,
+        "drift": drift,
+    }
+
+
 GRID = [(k, s) for k in (3, 4) for s in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)]
 
 
@@ -388,13 +414,7 @@ def test_huddle_does_the_harm_of_a_search_on_whole_rows(direction: Way, rule: st
     for step in (0, 1, 2, 50):
         rows = common(N, D, 0.5, step, torch.float64)
         honest = rows[~MASK]
-        named = dict(zip(WAYS[2:], gaussian(2, D, step, torch.float64), strict=True))
-        ways = {
-            "mean": -honest.mean(0),
-            "std": -torch.tensor(oracle.column_deviations(honest), dtype=torch.float64),
-            "true-gradient": -named["true-gradient"],
-            "wrong-labels": named["wrong-labels"],
-        }
+        named, ways = ways_of(honest, step)
         known: Knowledge = {"rule": rule, "directions": named, "step": step}
         from_scratch = carried is None or step == 50
         choices = GRID if from_scratch else near(*choice_of(carried))
@@ -438,3 +458,96 @@ def test_huddle_stays_possible_with_own_rows_that_are_not() -> None:
         got = sent(attack, rows, rule="geometric-median", directions={"true-gradient": direction})
         assert bool(got[:3].isfinite().all())
     assert_close(got[:3], HONEST.mean(0))  # no direction: the group is at the mean
+
+
+TILES = [slice(0, 5), slice(5, 10), slice(10, 12), slice(12, 17), slice(17, 22), slice(22, 24)]
+SECTIONS = (12, 12)
+"""Columns of two parameters, and their tiles of 5."""
+
+
+@pytest.mark.parametrize(
+    "rule", ["mean", "geometric-median", "radius-filter", "krum(n_bad=4)", "norm-filter(n_bad=4)"]
+)
+@pytest.mark.parametrize("direction", WAYS)
+def test_huddle_searches_in_every_tile(direction: Way, rule: str) -> None:
+    """Against the rule on whole rows, tile by tile; and it does the harm of a whole grid."""
+    inner, attack = rules.parse(rule), Huddle(direction=direction)
+    blockwise = Blockwise(tile=5, rule=inner)
+    for seed in range(2):
+        rows = common(N, 24, 0.5, seed, torch.float64)
+        honest = rows[~MASK]
+        named, ways = ways_of(honest, seed)
+        p, mean = ways[direction], honest.mean(0)
+        known: Knowledge = {"rule": blockwise, "directions": named, "sections": SECTIONS}
+        got = attack(rows, MASK, **known)
+        pointed = [at for at in TILES if float(p[at].norm()) > 0]
+        wanted, gridded = oracle.huddle_in_tiles(rows, MASK, p, inner, pointed, [4, 3])
+        harms = []
+        for at in TILES:
+            moved = inner(got[:, at]) - mean[at]
+            if at in pointed:
+                harms.append(float(moved @ p[at] / p[at].norm()))
+                continue
+            assert_close(got[MASK][:3, at], mean[at])  # no direction: the group is at the mean
+        assert harms == pytest.approx(wanted, rel=1e-3, abs=1e-6)
+        assert sum(harms) >= 0.95 * sum(gridded)
+        listed = DenseRows(list(rows.split(list(SECTIONS), dim=1)))
+        del known["sections"]
+        assert torch.equal(attack(listed, MASK, **known).matrix(), got)
+        state = attack.learn(listed, MASK, **known)
+        assert state is not None
+        assert state.shape == (2,)
+
+
+def test_tiles_may_change_from_step_to_step() -> None:
+    """As in an exchange: the state is no start of the search."""
+    known: Knowledge = {"rule": Blockwise(tile=5, rule="geometric-median")}
+    attack, state = Huddle(direction="std"), None
+    for d in (24, 17, 3, 24):
+        rows = gaussian(N, d, d)
+        sent = attack(rows, MASK, state=state, **known)
+        assert torch.equal(sent, attack(rows, MASK, **known))
+        state = attack.learn(rows, MASK, state, **known)
+
+
+def test_a_blockwise_rule_with_random_numbers_is_tried_on_whole_rows() -> None:
+    """One choice for all tiles, and the sections of the rows."""
+    rule = rules.parse("blockwise(tile=5) | bucketing(bucket_size=2) | geometric-median")
+    rows = common(N, 24, 0.5, 0, torch.float64)
+    known: Knowledge = {
+        "rule": rule,
+        "rule_arguments": {"generator": stream(0, "buckets")},
+        "sections": SECTIONS,
+    }
+    group = Huddle()(rows, MASK, **known)[MASK][0] - rows[~MASK].mean(0)
+    mean = rows[~MASK].mean(0)
+    assert_close(group / group.norm(), -mean / mean.norm())
+
+
+@pytest.mark.parametrize("rule", ["mean", "geometric-median", "krum(n_bad=4)"])
+def test_optimized_factors_are_those_of_every_tile(rule: str) -> None:
+    inner = rules.parse(rule)
+    for seed in range(2):
+        rows = common(N, 24, 0.5, seed, torch.float64)
+        known: Knowledge = {"rule": Blockwise(tile=5, rule=inner), "sections": SECTIONS}
+        little = LittleIsEnough(z="optimized")(rows, MASK, **known)
+        product = InnerProduct(factor="optimized")(rows, MASK, **known)
+        for at in TILES:
+            wanted = oracle.optimized(rows[:, at], MASK, inner)
+            for got, most in zip((little, product), wanted, strict=True):
+                harm = oracle.harm(rows[:, at], MASK, got[MASK][0, at], inner)
+                assert harm == pytest.approx(most, rel=1e-2)
+
+
+def test_late_attacks_begin_at_their_step() -> None:
+    late = Late(start=3, attack="lazy-rows")
+    state: State = None
+    for step in range(6):
+        rows = gaussian(N, D, step)
+        got = late(rows, MASK, state=state, step=step)
+        wanted = rows if step < 3 else LazyRows()(rows, MASK, state=state)
+        assert torch.equal(got, wanted)
+        state = late.learn(rows, MASK, state, step=step)
+        assert (state is None) == (step < 3)
+    assert late.attack == LazyRows()
+    assert attacks.format(late) == "late(start=3) | lazy-rows"

@@ -91,6 +91,10 @@ WRONG: list[tuple[Attack, dict[str, Any], str]] = [
     (ScaledFlip(), {"directions": {"drift": torch.zeros(D + 1)}},
      r"`directions\['drift'\]` must have shape \(12,\), one entry per column, got \(13,\)\."),
     (ScaledFlip(), {"memory": torch.zeros(N, D)}, r"`memory` must have shape \(12,\), .*"),
+    (ScaledFlip(), {"sections": (5, 6)},
+     r"`sections` must add up to 12, the number of columns, got 11\."),
+    (ScaledFlip(), {"sections": (13, -1)},
+     r"`sections` must be a whole number of at least 1, got -1\."),
     (ScaledFlip(), {"step": -1}, r"`step` must be a whole number of at least 0, got -1\."),
 ]  # fmt: skip
 

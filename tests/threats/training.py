@@ -155,16 +155,31 @@ def train(
 
 
 def directions(parameters: Tensor, attack: Attack, seed: int, step: int) -> dict[str, Tensor]:
-    """Those of 2,048 images that the attack needs."""
+    """Those that the attack needs: gradients of 2,048 images, columns, the way to a bad model."""
     if not attack.needs_directions:
         return {}
     pixels, labels = images("train")
     batch = torch.randperm(len(labels), generator=stream(seed, "directions", step))[:2048]
     classes = {"true-gradient": labels, "wrong-labels": (labels + 1) % 10}
-    return {
-        name: grad(loss)(parameters, pixels[batch], classes[name][batch])
-        for name in attack.needs_directions
-    }
+    # Weights [196, 10] and then 10 biases.
+    marks = {"first-layer": torch.arange(D) < 1960, "class": torch.arange(D) % 10 == 0}
+    found = {name: marks[name].float() for name in attack.needs_directions & set(marks)}
+    if "drift" in attack.needs_directions:
+        found["drift"] = parameters - bad_parameters()
+    for name in attack.needs_directions & set(classes):
+        found[name] = grad(loss)(parameters, pixels[batch], classes[name][batch])
+    return found
+
+
+@cache
+def bad_parameters() -> Tensor:
+    """[d] those that labels y + 1 teach in 200 steps."""
+    pixels, labels = images("train")
+    parameters = torch.zeros(D)
+    for step in range(200):
+        at = torch.randperm(len(labels), generator=stream(0, "bad model", step))[:64]
+        parameters = parameters - LR * grad(loss)(parameters, pixels[at], (labels[at] + 1) % 10)
+    return parameters
 
 
 def accuracy(parameters: Tensor) -> float:

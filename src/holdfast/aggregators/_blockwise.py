@@ -22,7 +22,7 @@ from holdfast.geometry import (
     working_dtype,
 )
 
-ENTRIES = 2**21
+ENTRIES = 2**20
 """Entries of the rows that are solved together: their Gram matrices stay in the cache."""
 
 WIDE = 4096
@@ -170,16 +170,18 @@ class _Tiles:
         )
 
     def _groups(self) -> Iterator[tuple[list[Piece], Tensor]]:
-        """Pieces of equally wide tiles, and the kept rows [n_kept, t, width] in their t tiles."""
+        """Pieces, and the kept rows [n_kept, t, width] in their t tiles, the widest of `width`."""
         rows = self._rows if len(self._kept) == self._rows.n else self._rows.keep(self._kept)
         most = max(1, ENTRIES // rows.n)
         waiting: dict[int, list[tuple[Piece, Tensor]]] = {}
         for piece, tiled in rows.groups(self._tiling, most):
-            # Small parameters are solved together, because a group costs a millisecond.
-            some = waiting.setdefault(piece.width, [])
+            # Small parameters are solved together, because a group costs a millisecond; narrow tiles
+            # with the others, as if they had further columns of zeros.
+            width = self._tiling.width or piece.width
+            some = waiting.setdefault(width, [])
             some.append((piece, tiled.cpu()))
             if sum(one.stop - one.start for one, _ in some) > most // 2:
-                yield _together(waiting.pop(piece.width))
+                yield _together(waiting.pop(width))
         for some in waiting.values():
             yield _together(some)
 
@@ -196,13 +198,14 @@ class _Tiles:
             is_finite = len(left) == n_tiles or bool(torch.isfinite(sums.sum()))
             if not is_finite or not bool(torch.isfinite(tiled[:, left]).all()):
                 return False
-        for i in left.tolist():
-            self._solve_one(int(numbers[i]), tiled[:, i], sums[i])
         start = 0
         for piece in pieces:
-            found = sums[start : start + piece.n_tiles].flatten()
+            at = slice(start, start + piece.n_tiles)
+            for i in left[(left >= at.start) & (left < at.stop)].tolist():
+                self._solve_one(int(numbers[i]), tiled[:, i, : piece.width], sums[i, : piece.width])
+            found = sums[at, : piece.width].flatten()
             self._vector[piece.start : piece.stop] = found.to(self._vector.device)
-            start += piece.n_tiles
+            start = at.stop
         return True
 
     def _solve_together(self, numbers: Tensor, tiled: Tensor, sums: Tensor) -> Tensor:
@@ -249,4 +252,8 @@ class _Tiles:
 def _together(some: Sequence[tuple[Piece, Tensor]]) -> tuple[list[Piece], Tensor]:
     """The pieces, and their tiles side by side; without a copy if there is only one."""
     pieces, parts = [piece for piece, _ in some], [tiled for _, tiled in some]
-    return pieces, parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    if len(parts) == 1:
+        return pieces, parts[0]
+    width = max(piece.width for piece in pieces)
+    padded = [torch.nn.functional.pad(part, (0, width - part.shape[2])) for part in parts]
+    return pieces, torch.cat(padded, dim=1)

@@ -1,5 +1,6 @@
 """Geometric medians of many small sets of rows at once, certified one by one."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,14 +10,14 @@ from holdfast.geometry._gram import SAME
 from holdfast.geometry._kernels import full_precision
 from holdfast.geometry._measure import MANY_LOST, product_error
 from holdfast.geometry._row_set_certificates import Certificates
-from holdfast.geometry._row_set_solver import RowSetSolver
+from holdfast.geometry._row_set_solver import Iterates, RowSetSolver
 from holdfast.geometry._row_sets import RowSets
 from holdfast.geometry._solution import Outcome, Solutions
 
 N_WEISZFELD = 2
 """Weiszfeld steps that most sets of rows in general position need."""
 
-GOOD = 0.03
+GOOD = 0.1
 """Share of the tolerance from which on Newton steps are not worth their time."""
 
 MANY_STEPS = 12
@@ -53,6 +54,7 @@ def geometric_medians(
         eta,
         rows=rows,
         rounding=_sum_error(n, dtype, sets.dtype),
+        underflow=_underflow(rows, dtype, sets.dtype),
         precision=product_error(rows.shape[2], dtype),
         tolerance=tolerance,
         max_steps=steps,
@@ -68,6 +70,7 @@ def geometric_medians(
             rows=centered,
             origins=origins,
             rounding=_sum_error(n, torch.float64, sets.dtype),
+            underflow=_underflow(rows, torch.float64, sets.dtype),
             precision=sets.precision,
             tolerance=tolerance,
             max_steps=steps,
@@ -95,6 +98,12 @@ def _sum_error(n: int, summed: torch.dtype, returned: torch.dtype) -> float:
     return 0.5 * ((n + 1) * torch.finfo(summed).eps + torch.finfo(returned).eps)
 
 
+def _underflow(rows: Tensor, summed: torch.dtype, returned: torch.dtype) -> float:
+    """What a sum of rows [t, n, w] may lose to entries that are not normal numbers."""
+    smallest = [torch.finfo(one).tiny * torch.finfo(one).eps for one in (summed, returned)]
+    return (rows.shape[1] * smallest[0] + smallest[1]) * math.sqrt(rows.shape[2])
+
+
 @dataclass(frozen=True, eq=False)
 class _Medians:
     """Weights of many geometric medians.
@@ -117,6 +126,7 @@ def _medians(
     rows: Tensor | None = None,
     origins: Tensor | None = None,
     rounding: float = 0.0,
+    underflow: float = 0.0,
     precision: float,
     tolerance: float,
     max_steps: int,
@@ -136,6 +146,7 @@ def _medians(
             from a row are found directly, so that float32 is enough for a small gap.
         origins: [t] distances of these points from the origin; 0 by default.
         rounding: bound on the rounding of a sum of rows, relative to the sum of their norms.
+        underflow: bound on what such a sum loses, besides, below the normal range.
         precision: bound on the errors of the products, relative to the norms.
         tolerance: the gap to reach.
         max_steps: the largest number of Newton steps.
@@ -143,37 +154,46 @@ def _medians(
     eta = eta.to(products)
     with full_precision():
         solver = RowSetSolver(products, eta, precision)
-        weights, nearest = solver.start()
-        gaps = torch.full((len(weights),), torch.inf, dtype=torch.float64)
-        _take_optimal_rows(solver, rows, nearest, weights, gaps)
-        off_rows = torch.nonzero((nearest < 0) & solver.in_range)[:, 0]
-        certificates = Certificates(solver, rows, origins, rounding)
-        n_steps = 0
-        if len(off_rows):
-            weights[off_rows], gaps[off_rows], n_steps = _descend(
-                certificates.of(off_rows), weights[off_rows], tolerance, max_steps
-            )
+        certificates = Certificates(solver, rows, origins, rounding, underflow)
+        start = solver.start()
+        weights, gaps = start.weights, torch.full((len(products),), torch.inf, dtype=torch.float64)
+        # Rows in float64 are asked for all of their digits, which only Newton steps give.
+        if rows is None or rows.dtype is not torch.float64:
+            quick = torch.nonzero(solver.in_range & ~start.are_crowded)[:, 0]
+            if len(quick) == len(products):
+                weights = solver.weiszfeld_steps(start, N_WEISZFELD)
+                gaps = certificates.gaps(weights, GOOD * tolerance)
+            elif len(quick):
+                some = certificates.of(quick)
+                at = Iterates(some.solver, weights[quick])
+                found = some.solver.weiszfeld_steps(at, N_WEISZFELD)
+                weights[quick], gaps[quick] = found, some.gaps(found, GOOD * tolerance)
+        left, n_steps = torch.nonzero(solver.in_range & ~(gaps <= GOOD * tolerance))[:, 0], 0
+        if len(left):
+            found, better, n_steps = _with_care(certificates.of(left), weights[left], max_steps)
+            weights[left], gaps[left] = found, better
     # An overflow may have made any of them NaN.
     gaps = torch.where(solver.in_range & (gaps >= 0), gaps, torch.inf)
     return _Medians(weights, gaps, n_steps)
 
 
-def _descend(
-    certificates: Certificates, weights: Tensor, tolerance: float, max_steps: int
+def _with_care(
+    certificates: Certificates, weights: Tensor, max_steps: int
 ) -> tuple[Tensor, Tensor, int]:
-    """[t, n] better weights, [t] their gaps, and the number of Newton steps."""
-    again, n_steps = torch.arange(len(weights)), 0
+    """[t, n] weights by Newton steps or of an optimal row, their gaps, and the number of steps."""
+    if certificates.rows is not None:
+        at = Iterates(certificates.solver, weights)
+        certificates = certificates.about(at.distances.argmin(1))
+    solver, n_steps = certificates.solver, 0
+    weights, nearest = solver.beside_nearest_row(Iterates(solver, weights))
     gaps = torch.full((len(weights),), torch.inf, dtype=torch.float64)
-    # Rows in float64 are asked for all of their digits, which only Newton steps give.
-    if certificates.rows is None or certificates.rows.dtype is not torch.float64:
-        weights = certificates.solver.weiszfeld_steps(weights, N_WEISZFELD)
-        gaps = certificates.gaps(weights)
-        again = torch.nonzero(~(gaps <= GOOD * tolerance))[:, 0]
-    if len(again):
-        some = certificates.of(again)
-        found, n_steps = some.solver.newton_steps(weights[again], max_steps)
-        weights[again], gaps[again] = found, some.gaps(found)
-    return weights, gaps, n_steps
+    _take_optimal_rows(solver, certificates.rows, nearest, weights, gaps)
+    off_rows = torch.nonzero(nearest < 0)[:, 0]
+    if len(off_rows):
+        some = certificates.of(off_rows)
+        found, n_steps = some.solver.newton_steps(weights[off_rows], max_steps)
+        weights[off_rows], gaps[off_rows] = found, some.gaps(found)
+    return weights, torch.where(solver.in_range, gaps, torch.inf), n_steps
 
 
 def _take_optimal_rows(
@@ -202,10 +222,11 @@ def _take_optimal_rows(
         force = (coefficients * image).sum(1).clamp(min=0).sqrt()
         lost = torch.zeros_like(force, dtype=torch.bool)
     else:
-        found = rows[chosen]
-        # Differences of rows are exact to the last bit of each entry, and zero for equal rows only.
-        found = found - found[each, position][:, None]
-        norms = found.norm(dim=2)
+        found = rows if len(chosen) == len(rows) else rows[chosen]
+        norms = solver.lengths[chosen]
+        if bool(norms[each, position].any()):  # the base point is another row
+            found = found - found[each, position][:, None]
+            norms = found.norm(dim=2)
         here = norms == 0
         # A norm below the normal range of squares, or of zero, may be an underflow.
         small = norms.square() <= MANY_LOST * solver.tiny

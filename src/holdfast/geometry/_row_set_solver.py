@@ -18,8 +18,15 @@ SHORT = {torch.float32: 3e-4, torch.float64: 1e-5}
 ARITHMETIC = 8.0
 """What sums over n weights add to the relative error of inner products, in units of rounding."""
 
-TIE = {torch.float32: 1e-3, torch.float64: 1e-9}
+TIE = {torch.float32: 3e-5, torch.float64: 1e-9}
 """If the weight of a row and the pull of the others agree to this share, it may be the median."""
+
+
+CROWDED = {torch.float32: 1e-5, torch.float64: 1e-9}
+"""Distances that differ by less than this share may be those of equal rows."""
+
+SMALL = 1e6
+"""Squared norms stay this far below the largest number, so that sums of them are finite."""
 
 
 @final
@@ -29,49 +36,54 @@ class RowSetSolver:
     def __init__(self, products: Tensor, eta: Tensor, precision: float) -> None:
         limits = torch.finfo(products.dtype)
         self.products, self.eta = products, eta
-        self.squares = products.diagonal(dim1=1, dim2=2)
+        self.squares = products.diagonal(dim1=1, dim2=2).contiguous()
         self.lengths = self.squares.clamp(min=0).sqrt()
-        self.precision = precision + ARITHMETIC * limits.eps
+        self.measured, self.precision = precision, precision + ARITHMETIC * limits.eps
         self.tiny = limits.tiny
         # Squares of entries below the normal range may be lost; zero rows have lost nothing.
-        safe = (self.squares > MANY_LOST * limits.tiny) | (self.squares == 0)
-        self.in_range = safe.all(1) & torch.isfinite(self.squares).all(1)
+        smallest, largest = self.squares.amin(1), self.squares.amax(1)
+        if bool((smallest == 0).any()):
+            smallest = torch.where(self.squares == 0, torch.inf, self.squares).amin(1)
+        # NaN compares false.
+        self.in_range = (smallest > MANY_LOST * limits.tiny) & (largest < limits.max / SMALL)
+        # Rounding may put a point on a row. The floor keeps that row's pull finite.
+        self.floors = (1e-3 * self.precision) * self.squares + limits.tiny
 
     def times(self, vectors: Tensor) -> Tensor:
         """[t, n] the products times the vectors [t, n]."""
         return torch.bmm(self.products, vectors[:, :, None])[:, :, 0]
 
     def of(self, chosen: Tensor) -> "RowSetSolver":
-        """The sets at `chosen` alone."""
+        """The sets at `chosen` only."""
+        if len(chosen) == len(self.products):
+            return self
         some: RowSetSolver = object.__new__(RowSetSolver)
         some.products, some.eta = self.products[chosen], self.eta
         some.squares, some.lengths = self.squares[chosen], self.lengths[chosen]
-        some.precision, some.tiny = self.precision, self.tiny
-        some.in_range = self.in_range[chosen]
+        some.measured, some.precision, some.tiny = self.measured, self.precision, self.tiny
+        some.in_range, some.floors = self.in_range[chosen], self.floors[chosen]
         return some
 
-    def start(self) -> tuple[Tensor, Tensor]:
-        """[t, n] weights to start from, and [t] positions of rows that may be medians.
+    def start(self) -> "Iterates":
+        """The Weiszfeld step from the base point: far rows count little."""
+        lengths = self.lengths
+        if lengths.dtype is torch.float64:
+            # No row counts more than the middle one, so that a row at the base point does not count
+            # alone. In float32, where no row is the base point, this is not worth its time.
+            lengths = lengths.maximum(lengths.median(dim=1, keepdim=True).values)
+        pulls = self.eta / lengths.clamp(min=self.tiny**0.5)
+        return Iterates(self, pulls / pulls.sum(1, keepdim=True))
 
-        The position is -1 where no row can be the median.
-        """
-        # The Weiszfeld step from the base point: far rows count little. No row counts more than the
-        # one in the middle, so that a row at the base point does not count alone.
-        middle = self.lengths.median(dim=1, keepdim=True).values
-        start = self.eta / self.lengths.maximum(middle).clamp(min=self.tiny**0.5)
-        return self._beside_nearest_row(Iterates(self, start / start.sum(1, keepdim=True)))
-
-    def weiszfeld_steps(self, weights: Tensor, n_steps: int) -> Tensor:
-        """[t, n] weights after so many Weiszfeld steps, each but the first two extrapolated.
+    def weiszfeld_steps(self, at: "Iterates", n_steps: int) -> Tensor:
+        """[t, n] weights after so many Weiszfeld steps from there, extrapolated on the way.
 
         In general position a step leaves a tenth of the error, for a fifth of the work of a Newton
         step.
         """
-        before = None
-        for _ in range(n_steps):
-            at = Iterates(self, weights)
-            weights = at.weiszfeld if before is None else at.extrapolated(before)
-            before = at
+        weights = at.weiszfeld
+        for _ in range(n_steps - 1):
+            before, at = at, Iterates(self, weights)
+            weights = at.extrapolated(before)
         return Iterates(self, weights).weiszfeld  # without negative weights
 
     def newton_steps(self, weights: Tensor, max_steps: int) -> tuple[Tensor, int]:
@@ -87,10 +99,11 @@ class RowSetSolver:
                 active, state, weights = active[left], state.of(left), weights[left]
         return Iterates(self, out).weiszfeld, n_steps
 
-    def _beside_nearest_row(self, at: "Iterates") -> tuple[Tensor, Tensor]:
+    def beside_nearest_row(self, at: "Iterates") -> tuple[Tensor, Tensor]:
         """[t, n] better weights, and [t] the row nearest to the point if it may be the median.
 
         The weights are those of the Vardi-Zhang step from that row if it is better than the point.
+        The position is -1 where that row is not the median.
         """
         nearest = at.distances.argmin(1)
         each = torch.arange(len(nearest))
@@ -110,7 +123,7 @@ class RowSetSolver:
         keep = (own / force.clamp(min=self.tiny))[:, None].clamp(max=1.0)
         beside = pulls / total.clamp(min=self.tiny) * (1 - keep) + row * keep
         value = torch.where(here, 0.0, distances) @ self.eta
-        better = value < at.distances @ self.eta
+        better = value <= at.distances @ self.eta
         weights = torch.where(better[:, None], beside, at.weiszfeld)
         return weights, torch.where(may_be, nearest, -1)
 
@@ -128,9 +141,7 @@ class Iterates:
         self.image = solver.times(weights)
         self.square = (weights * self.image).sum(1, keepdim=True)
         self.squared = solver.squares - 2 * self.image + self.square
-        # Rounding may put the point on a row. The floor keeps that row's pull finite.
-        floor = 1e-3 * solver.precision * solver.squares + solver.tiny
-        self.distances = self.squared.maximum(floor).sqrt()
+        self.distances = self.squared.maximum(solver.floors).sqrt()
         self.pulls = solver.eta / self.distances
         self.total = self.pulls.sum(1, keepdim=True)
 
@@ -138,6 +149,12 @@ class Iterates:
     def weiszfeld(self) -> Tensor:
         """[t, n] weights after the Weiszfeld step."""
         return self.pulls / self.total
+
+    @property
+    def are_crowded(self) -> Tensor:
+        """Whether (bool [t]) two rows are nearest, as equal rows are: one may be the median."""
+        nearest = self.distances.amin(1, keepdim=True)
+        return (self.distances <= (1 + CROWDED[nearest.dtype]) * nearest).sum(1) > 1
 
     def toward(self, vectors: Tensor) -> Tensor:
         """[t, n] inner products of all x_i - y with the sum of vectors_j (x_j - y)."""

@@ -159,7 +159,8 @@ class Huddle(Attack):
             previous = [min(max(round(k), smallest), largest), s]
         if not bool(context.mean.isfinite().all()):
             # Bad rows are not finite for any choice.
-            return torch.tensor([previous or [largest, 1.0]], dtype=torch.float64)
+            n_tiles = 1 if context.tiling is None else context.tiling.n_tiles
+            return torch.tensor([previous or [largest, 1.0]] * n_tiles, dtype=torch.float64)
         vectors = torch.cat([context.once(self._offset)[None], _own(context)])
         trials = rule_trials(context, vectors)
         if context.tiling is not None:

@@ -119,8 +119,9 @@ def coordinates(vectors: Tensor) -> Tensor:
     with full_precision():
         products = products_between(vectors, vectors).cpu().double()
     values, basis = torch.linalg.eigh(products)
-    # Rounding makes some of the zero eigenvalues negative.
-    points: Tensor = basis * values.clamp(min=0).sqrt()
+    # Zero eigenvalues come out as rounding errors of either sign, whose roots would be large.
+    rounding = len(values) * torch.finfo(values.dtype).eps * values[-1]
+    points: Tensor = basis * values.where(values > rounding, 0.0).sqrt()
     return points
 
 

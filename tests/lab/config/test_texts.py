@@ -40,6 +40,7 @@ from holdfast.threats import (
     Backdoor,
     Blur,
     IeeeBitFlips,
+    Late,
     ScaledFlip,
     WrongLabels,
     attacks,
@@ -397,7 +398,8 @@ def test_every_threat_has_a_name() -> None:
     adversaries = Adversaries(n_bad=2)
     assert threat_names() == sorted([*attacks.names, *corruptions.names])
     assert len(set(threat_names())) == len(threat_names())
-    for text in (*threat_names(), *map(str, ATTACKS), *map(str, CORRUPTIONS)):
+    alone = [name for name in threat_names() if name != "late"]  # which wraps another one
+    for text in (*alone, *map(str, ATTACKS), *map(str, CORRUPTIONS)):
         threat = parse_threat(text, adversaries)
         assert (threat.attack is None) != (threat.corruption is None), text
         assert parse_threat(format_threat(threat), adversaries) == threat, text
@@ -406,6 +408,9 @@ def test_every_threat_has_a_name() -> None:
 def test_threats_by_name() -> None:
     adversaries = Adversaries(n_bad=2)
     assert parse_threat("scaled-flip", adversaries).attack == ScaledFlip()
+    late = parse_threat("late(start=9) | scaled-flip(factor=5.0)", adversaries)
+    assert late.attack == Late(start=9, attack=ScaledFlip(factor=5.0))
+    assert format_threat(late) == "late(start=9) | scaled-flip(factor=5.0)"
     assert parse_threat("blur", adversaries, whole_rows=True).whole_rows
     wrong = parse_threat("wrong-labels(n_classes=4)", adversaries).corruption
     assert wrong == WrongLabels(n_classes=4)
