@@ -292,7 +292,7 @@ def test_a_huddle_moves_the_aggregate_in_every_tile(direction: str) -> None:
     pointed = moved(sent) != 0
     assert int(pointed.sum()) >= 25
     assert float(moved(sent)[pointed].min()) > 0.25
-    assert float(moved(sent).sum()) > 1.02 * float(moved(whole).sum())
+    assert float(moved(sent).sum()) > float(moved(whole).sum())
     assert float(moved(sent).sum()) > 3 * abs(float(moved(rows).sum()))
 
 

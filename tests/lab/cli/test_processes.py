@@ -34,7 +34,7 @@ N_STEPS = 300
 BAD = ["--attack", "scaled-flip", "--corrupt", "0.25"]
 STEP = ["--rule", "bgmd"]  # which carries something from step to step
 TRAIN = ["train", *SMALL, *STEP, *BAD, "--steps", str(N_STEPS), "--evaluate-every", "60"]
-COMPARE = ["attack", *SMALL, "--rule", "mean", "--rule", "bgmd", "--steps", "2"]
+COMPARE = ["attack", "scaled-flip", *SMALL, "--rule", "mean", "--rule", "bgmd", "--steps", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -128,17 +128,40 @@ def test_an_attack_is_shown_as_a_table_and_as_json(runs: dict[str, Running], pla
     assert "time per step" in running.out
     rows = [line.split() for line in running.out.splitlines()]
     assert [row[0] for row in rows if len(row) > 5 and row[2] == "%"] == ["mean", "bgmd"]
+    assert "bytes" not in running.out
     found = {path: path.stat().st_mtime_ns for path in (place / "compared").rglob("metrics.jsonl")}
     command = [*COMPARE, "--folder", str(place / "compared")]
     results = json.loads(invoke(*command, "--json").output)
-    assert [(one["rule"], one["attacked"]) for one in results] == [
-        (rule, is_attacked) for rule in ("mean", "bgmd") for is_attacked in (False, True)
+    assert [(one["rule"], one["attack"]) for one in results] == [
+        (rule, attack) for rule in ("mean", "bgmd") for attack in (None, "scaled-flip")
     ]
     assert {one["end"] for one in results} == {"finished"}
     assert {path: path.stat().st_mtime_ns for path in found} == found
     quiet = invoke(*command, "--quiet").output
     assert "clean" in quiet
     assert "records" not in quiet
+
+
+def test_workers_are_compared_by_accuracy_and_bytes() -> None:
+    """What `make run` shows, with a small model and few steps."""
+    small = ["--model", "logistic-regression", "--workers", "6", "--batch", "2", "--threads", "1"]
+    command = ["attack", *small, "--steps", "2", "--corrupt", "0.3", "--folder", "workers"]
+    shown = invoke(*command).output
+    assert "2 steps of 6 workers; under attack 2 of 6 workers are bad" in shown
+    assert "exchange is BGMD with worker memory" in shown
+    found = json.loads(invoke(*command, "--json").output)
+    methods = ("mean", "geometric-median", "radius-filter", "exchange")
+    attacks = (None, "scaled-flip", "little-is-enough", "huddle")
+    keys = [(one["rule"], one["attack"]) for one in found]
+    assert keys == [(method, attack) for method in methods for attack in attacks]
+    whole = 4 * 7850
+    for one in found:
+        if one["rule"] == "exchange":  # two of 124 tiles, one of which may be narrower
+            assert 256 < one["bytes_per_round"] - 2 * 124 <= 512
+        else:
+            assert one["bytes_per_round"] == whole
+    rows = [line.split() for line in shown.splitlines()]
+    assert [row[0] for row in rows if "ms" in row] == list(methods)
 
 
 def test_the_version_is_shown(runs: dict[str, Running]) -> None:

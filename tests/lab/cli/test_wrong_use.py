@@ -77,6 +77,7 @@ UNKNOWN_OPTIONS: list[tuple[list[str], str]] = [
     (["data", "fetch", "mnits"], "mnist"),
     (["attack", "scaled-flp"], "scaled-flip"),
     (["attack", "--rule", "krumm"], "krum"),
+    (["attack", "--rule", "exchnge"], "exchange"),
     (["list", "rule"], "rules"),
 ]
 

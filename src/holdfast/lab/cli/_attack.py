@@ -16,10 +16,11 @@ from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
 from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
 from holdfast.lab.cli._summary import percent
-from holdfast.lab.config import Config
+from holdfast.lab.config import Config, rule_names
 from holdfast.lab.records import Record, is_record, read_record
 from holdfast.lab.schemes import Exchange, schemes
 from holdfast.lab.sweep import n_cores, plan_runs
+from holdfast.registry import unknown_name
 
 ATTACKS = ["scaled-flip", "little-is-enough", "huddle"]
 
@@ -79,7 +80,10 @@ def _config(given: Mapping[str, Any], method: str, attack: str | None) -> Config
     missing = {name: value for name, value in defaults.items() if options.get(name) is None}
     if given["epochs"] is not None:
         missing.pop("steps", None)
-    is_scheme = method.split("(")[0].strip() in schemes.names
+    name, known = method.split("(")[0].strip(), [*rule_names(), *schemes.names]
+    if name.replace("-", "_").isidentifier() and name not in known:
+        raise unknown_name("--rule", known, name)
+    is_scheme = name in schemes.names
     if is_scheme and not has_workers:
         raise failure("--rule", "be a rule with --rows; schemes are for workers", method)
     options |= missing | ({"scheme": method} if is_scheme else {"rule": method})

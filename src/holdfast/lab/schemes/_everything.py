@@ -23,4 +23,6 @@ class SendEverything(Scheme):
 @final
 class _Run(SchemeRun):
     def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
-        return Sent(updates[present], self._whole, FLOAT * self.layout.d)
+        # A copy of all rows would take as long as the rule.
+        rows = updates if len(present) == self.n else updates[present]
+        return Sent(rows, self._whole, FLOAT * self.layout.d)

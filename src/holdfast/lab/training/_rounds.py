@@ -158,8 +158,9 @@ def result_of(
         aggregate = aggregate.for_all(present, n)
         aggregate = replace(aggregate, rejected=aggregate.rejected & is_present)
     norms, is_bad = rounds.scheme.kept_norms().cpu().double(), bad_rows[present]
-    kept = float(norms[present][~is_bad].square().sum())
-    total = kept + float(torch.linalg.vector_norm(sent.matrix[~is_bad]).double().square())
-    residual = kept / total if total else 0.0
+    kept, residual = float(norms[present][~is_bad].square().sum()), 0.0
+    if kept > 0:
+        lengths = torch.linalg.vector_norm(sent.matrix, dim=1).cpu().double()
+        residual = kept / (kept + float(lengths[~is_bad].square().sum()))
     carried = float(norms[~bad_rows].mean())
     return StepResult(aggregate.vector, sent.block, aggregate, residual, carried)
