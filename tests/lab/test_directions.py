@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 import holdfast.lab.training._directions as module
 import holdfast.lab.training._loop as loop
+import holdfast.lab.training._step_parts as step_parts
 import holdfast.lab.training._step_parts as parts
 from holdfast.lab.config import Threat
 from holdfast.lab.data import DataSet, load
@@ -207,7 +208,7 @@ def test_the_bad_model_has_learned_wrong_labels(data: DataSet) -> None:
     assert torch.equal(torch.get_rng_state(), world)
     assert torch.equal(Layout(experiment.model).values(), start)
     mask = torch.ones(config.n_rows, dtype=torch.bool)
-    drift = loop.attack_directions(experiment, mask, 0)["drift"]
+    drift = step_parts.attack_directions(experiment, mask, 0)["drift"]
     assert torch.equal(drift, start - bad)
     for _ in loop.training(experiment, 0):
         pass
@@ -215,7 +216,7 @@ def test_the_bad_model_has_learned_wrong_labels(data: DataSet) -> None:
     later.load_state_dict(experiment.state_dict())
     assert torch.equal(later.bad_parameters, bad)
     now = Layout(later.model).values()
-    assert torch.equal(loop.attack_directions(later, mask, 5)["drift"], now - bad)
+    assert torch.equal(step_parts.attack_directions(later, mask, 5)["drift"], now - bad)
     Layout(later.model).write_values(bad)
     images, labels = data.test.batch(torch.arange(300))
     with torch.no_grad():

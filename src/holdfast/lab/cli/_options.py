@@ -202,12 +202,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
             "workers",
             min=1,
         ),
-        "send": Option(
-            float | None,
-            "Share that workers send, such as 0.02; they keep the rest.",
-            None,
-            "workers",
-        ),
+        "send": Option(float | None, "Share that workers send, such as 0.02.", None, "workers"),
         "scheme": Option(
             str | None,
             "How workers send, such as 'rosdhb(momentum=0.99)'; see `holdfast list schemes`.",
