@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import bgmd, core, guard, training
+from benchmarks import bgmd, core, exchange, guard, training
 from benchmarks.core import Table
 from benchmarks.machine import describe
 
@@ -21,6 +21,7 @@ PAGES: dict[str, ModuleType] = {
     "bgmd": bgmd,
     "training": training,
     "guard": guard,
+    "exchange": exchange,
 }
 """Each page has a module with TITLE, TABLES, BARS and `bars`; `draw`, if it has one, makes its figures."""
 

@@ -30,14 +30,21 @@ CPU = torch.device("cpu")
 Candidates = Mapping[str, Callable[[], object]]
 
 
-def take_turns(candidates: Candidates, n_rounds: int, n_calls: int = 1) -> dict[str, float]:
+def take_turns(
+    candidates: Candidates,
+    n_rounds: int,
+    n_calls: int = 1,
+    prepare: Callable[[], object] = lambda: None,
+) -> dict[str, float]:
     """The least seconds per call of each candidate, of the rank that takes longest.
 
-    After one round to warm up, candidates take turns; all ranks begin each turn together.
+    After one round to warm up, candidates take turns; all ranks begin each turn together, after
+    they have called `prepare`.
     """
     best = dict.fromkeys(candidates, float("inf"))
     for round_ in range(n_rounds + 1):
         for name, candidate in candidates.items():
+            prepare()
             dist.barrier()
             started = time.perf_counter()
             for _ in range(n_calls):
@@ -68,32 +75,37 @@ def vector(d: int) -> Tensor:
 def bare_guard(rule: str, mode_name: str = "sharded") -> Guard:
     """A guard without a model."""
     group = dist.distributed_c10d._get_default_group()
-    roll = RollCall(group, CPU, {}, timedelta(seconds=60))
+    roll = RollCall(group, CPU, {}, timedelta(seconds=60), call="bare_guard")
     mode = Sharded(group, group, CPU) if mode_name == "sharded" else Gathered(group, None, CPU)
     return Guard(as_rule(rule), mode, roll, roll.members, window=200, on_suspect=None)
 
 
 def aggregation(rule: str, gradient: Tensor, mode: str = "sharded") -> Callable[[], Tensor]:
-    """The vectors of all ranks by the rule, as the guard of a model does it."""
+    """The vectors of all ranks by the rule, as the guard of a model does it.
+
+    Like an all-reduce, it may write the result to the vector.
+    """
     found = bare_guard(rule, mode)
 
     def call() -> Tensor:
         found.begin_step()
         sent = found.mode.send(gradient)
         columns = found.reduce([sent.wait()], size=sent.size, zero_is_absent=True)
+        whole = found.mode.whole(columns, sent)
         found.end_step()
-        return found.mode.whole(columns, sent)
+        return whole
 
     return call
 
 
 def aggregations(d: int, n_rounds: int, rules: list[str]) -> dict[str, float]:
     """Seconds of an all-reduce and of guarded aggregations of the same vector."""
-    gradient = vector(d)
-    total = gradient.clone()
-    candidates: dict[str, Callable[[], object]] = {"all_reduce": lambda: dist.all_reduce(total)}
+    own = vector(d)
+    gradient = own.clone()
+    candidates: dict[str, Callable[[], object]] = {"all_reduce": lambda: dist.all_reduce(gradient)}
     candidates |= {rule: aggregation(rule, gradient) for rule in rules}
-    return take_turns(candidates, n_rounds)
+    # A result in the place of the vector would be the same on all ranks: rows that are equal.
+    return take_turns(candidates, n_rounds, prepare=lambda: gradient.copy_(own))
 
 
 def parts_of_aggregation(d: int, n_rounds: int) -> dict[str, float]:
@@ -106,10 +118,12 @@ def parts_of_aggregation(d: int, n_rounds: int) -> dict[str, float]:
     alone, held = DenseRows(rows), DenseRows(rows, holders=GroupHolders(group, CPU), n_columns=d)
     weights = torch.full((n,), 1 / n, dtype=torch.float64)
     columns = alone.combine(weights)
-    products = torch.zeros(n, n, dtype=torch.float64)
+    products = held.gram().for_all(n)
     rule, roll = as_rule("radius-filter"), bare_guard("mean").roll
     monitor = Monitor(n)
     nobody = torch.zeros(n, dtype=torch.bool)
+    for _ in range(2 * monitor.window):  # as it is after some time
+        monitor.observe(products, nobody)
 
     def both_ways() -> None:
         sent = mode.send(gradient)
@@ -224,10 +238,16 @@ def memory(d: int, rule: str, mode: str) -> int:
 
 def traffic(d: int, rule: str) -> dict[str, int]:
     """The bytes that this rank sends for an all-reduce and for an aggregation of vectors [d]."""
-    gradient = vector(d)
-    total, call = gradient.clone(), aggregation(rule, gradient)
+    own = vector(d)
+    gradient = own.clone()
+    call = aggregation(rule, gradient)
     call()
+
+    def again() -> None:
+        gradient.copy_(own)
+        call()
+
     return {
-        "all_reduce": bytes_sent(lambda: dist.all_reduce(total), 3),
-        "guarded": bytes_sent(call, 3),
+        "all_reduce": bytes_sent(lambda: dist.all_reduce(gradient), 3),
+        "guarded": bytes_sent(again, 3),
     }

@@ -31,6 +31,9 @@ CERTAIN = 8.0
 SHORTEST = -5.0
 """Log of the relative length of a row of zeros, and of all rows that are shorter."""
 
+LIMITS = torch.tensor([[LONGER], [TURNED]], dtype=torch.float64)
+"""What the two figures of a row must change by: its log length, and its cosine with the others."""
+
 
 @dataclass(frozen=True)
 class Suspect:
@@ -89,9 +92,9 @@ class Monitor:
         self.n, self.window, self._on_suspect = n, window, on_suspect
         self.n_steps = 0
         self.counts = torch.zeros(n, dtype=torch.int64)
-        self.ratios = torch.full((n,), torch.nan, dtype=torch.float64)
+        self._products = torch.full((n, n), torch.nan, dtype=torch.float64)  # of the last step
         self._rejected = torch.zeros(RECENT, n, dtype=torch.bool)  # of the last steps, as a ring
-        self._lengths, self._cosines = _Course(n, window), _Course(n, window)
+        self._course = _Course(n, window)
         self._suspects: dict[int, Suspect] = {}
 
     def observe(self, products: Tensor, rejected: Tensor) -> None:
@@ -104,10 +107,8 @@ class Monitor:
         if products.shape != (self.n, self.n):
             raise failure("products", f"have shape {(self.n, self.n)}", tuple(products.shape))
         check_mask(rejected, self.n)
-        products = products.detach().to("cpu", torch.float64)
-        lengths, cosines, self.ratios = _figures(products, rejected)
-        self._lengths.add(lengths)
-        self._cosines.add(cosines)
+        self._products = products.detach().to("cpu", torch.float64)
+        self._course.add(_figures(self._products, rejected))
         self._rejected[self.n_steps % RECENT] = rejected
         self.counts = self.counts + rejected
         self.n_steps += 1
@@ -115,6 +116,11 @@ class Monitor:
         for row, suspect in self._suspects.items():
             if row not in before and self._on_suspect is not None:
                 self._on_suspect(suspect)
+
+    @property
+    def ratios(self) -> Tensor:
+        """See the attributes of the class."""
+        return _ratios(self._products)
 
     def suspects(self) -> list[Suspect]:
         """The rows that are suspect now."""
@@ -134,18 +140,17 @@ class Monitor:
             suspect = self._changed(row, certain=CERTAIN / 2)
             if suspect is not None:
                 return {row: suspect}
-        longer, turned = self._lengths.change(LONGER), self._cosines.change(TURNED)
-        if not (bool(longer.any()) or bool(turned.any())):
+        changes = self._course.changes(CERTAIN)
+        if not bool(changes.any()):
             return {}
         # In units of their limits, so that the greatest change decides.
-        most = torch.maximum((longer / LONGER).abs(), (turned / TURNED).abs()).argmax()
+        most = (changes / LIMITS).abs().amax(0).argmax()
         suspect = self._changed(int(most), certain=CERTAIN)
         return {} if suspect is None else {suspect.row: suspect}
 
     def _changed(self, row: int, *, certain: float) -> Suspect | None:
         """The row as a suspect, if its gradients have changed."""
-        longer = float(self._lengths.change(LONGER, certain)[row])
-        turned = float(self._cosines.change(TURNED, certain)[row])
+        longer, turned = self._course.changes(certain)[:, row].tolist()
         if longer != 0:
             factor = math.exp(longer)
             reason = f"gradients {factor:.2f} times as long as before, beside the other rows"
@@ -161,8 +166,7 @@ class Monitor:
             "n_steps": self.n_steps,
             "counts": self.counts.clone(),
             "rejected": self._rejected.clone(),
-            "lengths": self._lengths.state_dict(),
-            "cosines": self._cosines.state_dict(),
+            "course": self._course.state_dict(),
             "suspects": {row: suspect.reason for row, suspect in self._suspects.items()},
         }
 
@@ -170,54 +174,53 @@ class Monitor:
         """Resume from `state`; that of another number of rows or window is refused."""
         if not isinstance(state, dict) or set(state) != set(self.state_dict()):
             raise failure("state", "be a state of Monitor", type(state).__name__)
-        shape = tuple(state["lengths"]["recent"].shape)
-        if shape != (self.window // 2, self.n):
+        n_steps, _, n = state["course"]["recent"].shape
+        if (n_steps, n) != (self.window // 2, self.n):
             wanted = f"have {self.n} rows and half a window of {self.window // 2} steps"
-            raise failure("state", wanted, shape[::-1])
+            raise failure("state", wanted, (n, n_steps))
         self.n_steps = state["n_steps"]
         self.counts, self._rejected = state["counts"].clone(), state["rejected"].clone()
-        self._lengths.load_state_dict(state["lengths"])
-        self._cosines.load_state_dict(state["cosines"])
+        self._course.load_state_dict(state["course"])
         self._suspects = {row: Suspect(row, why) for row, why in state["suspects"].items()}
 
 
 class _Course:
-    """One figure of every row over time: the recent steps, and mean and variance before them."""
+    """The figures of every row over time: the recent steps, and mean and variance before them."""
 
     def __init__(self, n: int, window: int) -> None:
         self._horizon = 2.0 * window
         self._n_seen = 0
-        self._recent = torch.full((window // 2, n), torch.nan, dtype=torch.float64)  # a ring
-        self._mean = torch.zeros(n, dtype=torch.float64)
-        self._variance = torch.zeros(n, dtype=torch.float64)
-        self._count = torch.zeros(n, dtype=torch.float64)
+        self._recent = torch.full((window // 2, 2, n), torch.nan, dtype=torch.float64)  # a ring
+        self._mean = torch.zeros(2, n, dtype=torch.float64)
+        self._variance = torch.zeros(2, n, dtype=torch.float64)
+        self._count = torch.zeros(2, n, dtype=torch.float64)
 
     def add(self, figures: Tensor) -> None:
-        """Take in the figures [n] of one step, NaN where there is none."""
+        """Take in the figures [2, n] of one step, NaN where there is none."""
         at = self._n_seen % len(self._recent)
         oldest = self._recent[at].clone()
         has_one = ~oldest.isnan()
         # All past steps count equally at first, and a step counts less and less later.
-        share = torch.maximum(1 / (self._count + 1), torch.full_like(oldest, 1 / self._horizon))
+        share = (1 / (self._count + 1)).clamp(min=1 / self._horizon) * has_one
         step = torch.where(has_one, oldest - self._mean, 0.0)
-        self._variance = torch.where(
-            has_one, (1 - share) * (self._variance + share * step**2), self._variance
-        )
+        self._variance = (1 - share) * (self._variance + share * step**2)
         self._mean = self._mean + share * step
         self._count = self._count + has_one
         self._recent[at] = figures
         self._n_seen += 1
 
-    def change(self, least_change: float, certain: float = CERTAIN) -> Tensor:
-        """[n] the change of the recent mean; 0 where it is small or may be chance."""
+    def changes(self, certain: float) -> Tensor:
+        """[2, n] the changes of the recent means; 0 where they are small or may be chance."""
         n_recent = (~self._recent.isnan()).sum(0)
-        recent = self._recent.nanmean(0)
+        recent = self._recent.nansum(0) / n_recent
         change = recent - self._mean
+        are_large = change.abs() > LIMITS
+        if not bool(are_large.any()):  # nearly always, and what follows takes as long as the rest
+            return torch.zeros_like(change)
         spread = (self._recent - recent).square().nanmean(0)
         error = (spread / n_recent + self._variance / self._count.clamp(max=self._horizon)).sqrt()
         enough = (2 * n_recent >= len(self._recent)) & (self._count >= len(self._recent))
-        counts = enough & (change.abs() > least_change) & (change.abs() > certain * error)
-        return torch.where(counts, change, 0.0)
+        return torch.where(enough & are_large & (change.abs() > certain * error), change, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -233,30 +236,40 @@ class _Course:
         self._mean, self._variance, self._count = state["mean"], state["variance"], state["count"]
 
 
-def _figures(products: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[n] each: log of the relative length, cosine with the others, distance in majority radii."""
-    n = len(products)
-    nothing = torch.full((n,), torch.nan, dtype=torch.float64)
-    squares = products.diagonal()
-    finite = torch.nonzero(torch.isfinite(squares))[:, 0]
-    if len(finite) < 2 or not bool(squares[finite].median() > 0):
-        return nothing, nothing, nothing
-    among = products[finite][:, finite]
-    norms = among.diagonal().clamp(min=0).sqrt()
-    logs = (norms / norms.median()).log().clamp(SHORTEST, -SHORTEST)
-    lengths = nothing.index_put((finite,), logs)
+def _figures(products: Tensor, rejected: Tensor) -> Tensor:
+    """[2, n] log of the relative length, and cosine with the others; NaN where there is none."""
+    nothing = torch.full((2, len(products)), torch.nan, dtype=torch.float64)
+    finite = torch.nonzero(torch.isfinite(products.diagonal()))[:, 0]
+    if len(finite) < 2:
+        return nothing
+    among = products if len(finite) == len(products) else products[finite][:, finite]
+    squares = among.diagonal().clamp(min=0)
+    norms = squares.sqrt()
+    usual = norms.median()
+    if not bool(usual > 0):
+        return nothing
+    lengths = (norms / usual).log().clamp(SHORTEST, -SHORTEST)
 
     # The others are those that were not rejected, each with length 1: a wild row would hide behind
     # itself, and a long one would make the others look turned.
-    used = (~rejected[finite]).double() / norms.clamp(min=norms.median() * math.exp(SHORTEST))
-    weights = used.expand(len(finite), -1) * (1 - torch.eye(len(finite), dtype=torch.float64))
-    image = weights @ among
-    others = (image * weights).sum(1).clamp(min=0).sqrt()
-    cosines = nothing.index_put((finite,), image.diagonal() / (norms * others))
+    weights = ~rejected[finite] / norms.clamp(min=float(usual) * math.exp(SHORTEST))
+    with_all = among @ weights
+    with_others = with_all - weights * squares
+    # The square of the sum of the others is that of the whole sum without the row's own terms.
+    square = weights @ with_all - weights * (with_all + with_others)
+    cosines = (with_others / (norms * square.clamp(min=0).sqrt())).clamp(-1, 1)
+    return nothing.index_copy(1, finite, torch.stack([lengths, cosines]))
 
-    distances = squared_distances(among).sqrt()
+
+def _ratios(products: Tensor) -> Tensor:
+    """[n] distances of the rows from the vector median, in majority radii; NaN without a figure."""
+    nothing = torch.full((len(products),), torch.nan, dtype=torch.float64)
+    squares = products.diagonal()
+    finite = torch.nonzero(torch.isfinite(squares))[:, 0]
+    if len(finite) < 2 or not bool(squares[finite].median() > 0):
+        return nothing
+    distances = squared_distances(products[finite][:, finite]).sqrt()
     shares = torch.full((len(finite),), 1.0 / len(finite), dtype=torch.float64)
     radii = half_weight_radii(distances, shares)
     center = least(radii, distances @ shares)
-    ratios = nothing.index_put((finite,), distances[center] / radii[center])
-    return lengths, cosines, ratios
+    return nothing.index_copy(0, finite, distances[center] / radii[center])

@@ -32,11 +32,16 @@ FEW_RULES = ["radius-filter", "geometric-median", "trimmed-mean(n_bad=1)"]
 
 
 def batches(n: int) -> dict[str, Tensor]:
-    """Rows with nothing wrong, and with one wrong row each."""
+    """Rows with nothing wrong, and with one wrong row each.
+
+    Row 1 is somewhat farther out than the others, so that mixing leaves it out of them: if two rows
+    had one mixture and two had another, every point between both would be a geometric median.
+    """
     generator = stream(0, "rows")
     usual = torch.randn(D, generator=generator)
+    noise = torch.full((n, 1), 0.5).index_fill(0, torch.tensor([1]), 0.8)
     found = {
-        name: usual + 0.5 * torch.randn(n, D, generator=generator)
+        name: usual + noise * torch.randn(n, D, generator=generator)
         for name in ("clean", "NaN", "huge", "zeros")
     }
     found["NaN"][n - 2, 50] = torch.nan  # in one column of one unit

@@ -56,13 +56,22 @@ def train_in_one_process(config: Config, folder: Path) -> Record:
         torch.set_num_threads(n_threads)
 
 
+def assert_same_run(found: Record, wanted: Record) -> None:
+    """Equal up to rounding: what a product of one slice rounds to depends on the processor."""
+    for one, other in zip(found.without_times(), wanted.without_times(), strict=True):
+        assert one.keys() == other.keys()
+        for key, value in other.items():
+            is_number = isinstance(value, float)
+            assert one[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if is_number else value)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_record_is_that_of_one_process(workers: Workers, tmp_path: Path, name: str) -> None:
     config = CONFIGS[name]
     one = train_in_one_process(config, tmp_path / "one")
     assert workers.run(train, config, tmp_path / "many") == [5, None, None, None]
     many = read_record(tmp_path / "many")
-    assert many.without_times() == one.without_times()
+    assert_same_run(many, one)
     assert many.end == one.end
     assert [set(one) for one in many.run["ranks"]] == [{"host", "device"}] * N
     assert all(len(entry["rank_seconds"]) == N for entry in many.entries)
@@ -70,13 +79,14 @@ def test_the_record_is_that_of_one_process(workers: Workers, tmp_path: Path, nam
 
 def test_a_stop_on_one_rank_stops_all_and_the_run_resumes(workers: Workers, tmp_path: Path) -> None:
     config = CONFIGS["bgmd"]
-    one = train_in_one_process(config, tmp_path / "one")
-    folder = tmp_path / "many"
+    assert workers.run(train, config, tmp_path / "unstopped")[0] == 5
+    folder = tmp_path / "stopped"
     assert workers.run(train, config, folder, 2)[0] == 2
     assert read_record(folder).end is None
     assert workers.run(train, config, folder, 1)[0] == 3
     assert workers.run(train, config, folder)[0] == 5
-    assert read_record(folder).without_times() == one.without_times()
+    unstopped = read_record(tmp_path / "unstopped")
+    assert read_record(folder).without_times() == unstopped.without_times()
     assert workers.run(train, config, folder)[0] == 5  # it has ended
 
 
@@ -85,7 +95,7 @@ def test_one_process_resumes_the_run_of_many(workers: Workers, tmp_path: Path) -
     one = train_in_one_process(config, tmp_path / "one")
     workers.run(train, config, tmp_path / "many", 2)
     torch.set_num_threads(1)
-    assert resume(tmp_path / "many").without_times() == one.without_times()
+    assert_same_run(resume(tmp_path / "many"), one)
 
 
 def test_a_run_that_diverges_ends_on_all_ranks(workers: Workers, tmp_path: Path) -> None:

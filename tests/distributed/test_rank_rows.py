@@ -1,10 +1,12 @@
 """A row per rank: equal to `MicroBatches` in one process, and errors that all ranks share."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -210,6 +212,18 @@ def test_ranks_that_differ_are_named_on_all(workers: Workers, what: str) -> None
     assert all("rank 1 (" in one.message for one in found)
     wanted = "`configuration` must be the same on all ranks, got b" if what == "common" else ""
     assert wanted in found[0].message
+
+
+def one_is_absent() -> None:
+    if dist.get_rank() != 1:
+        Ranks({}, timeout=timedelta(seconds=2))
+
+
+def test_a_rank_that_does_not_come_is_named(workers: Workers) -> None:
+    found = workers.outcomes(one_is_absent)
+    for rank in (0, 2, 3):
+        assert found[rank].kind == "RankFailedError"
+        assert found[rank].message == "rank 1 did not call `Ranks` in 2 seconds."
 
 
 def test_bad_input() -> None:

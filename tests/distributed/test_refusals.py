@@ -297,7 +297,7 @@ DIFFERENCES = {
     "parameter": "`parameter more` must be the same on all ranks, got (2,) torch.float32 trained on "
     "rank 1 (",
     "rule": "`rule` must be the same on all ranks, got RadiusFilter(reach=5) on rank 1 (",
-    "options": "`options` must be the same on all ranks, got ('plain', 'model', 'sharded', 7, ",
+    "options": "`options` must be the same on all ranks, got ('Plain', 'model', 'sharded', 7, ",
 }
 
 

@@ -81,8 +81,9 @@ def test_the_model_stays_as_it_is(data: DataSet) -> None:
 
 def test_samples_depend_on_seed_and_step_and_are_never_trusted() -> None:
     def batches(seed: int) -> Batches:
-        options = {"n_rows": 6, "row_size": 4, "n_trusted": 3000, "seed": seed}
-        return Batches(torch.zeros(6000), Shuffled(), **options)
+        return Batches(
+            torch.zeros(6000), Shuffled(), n_rows=6, row_size=4, n_trusted=3000, seed=seed
+        )
 
     first = batches(0).direction_indices(3, N_SAMPLES)
     assert first.unique().shape == (2048,)

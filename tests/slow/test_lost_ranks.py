@@ -50,3 +50,17 @@ def test_a_stopped_rank_is_named_and_the_run_ends(tmp_path: Path) -> None:
     # A stopped process ends by a signal only when it goes on; torchrun would wait for 30 seconds.
     os.kill(int(named[0]), signal.SIGCONT)
     assert process.wait() == 1
+
+
+def test_a_killed_rank_of_an_exchange_returns(tmp_path: Path) -> None:
+    """Rank 1 is killed in round 30, and all ranks resume from their own states of round 24."""
+    script = EXAMPLE.with_name("exchange_ranks.py")
+    (tmp_path / "whole").mkdir()
+    wanted = run(script, *STEPS, folder=tmp_path / "whole")
+    options = ("--max-restarts", "2", "--monitor-interval", "2")
+    arguments = (*STEPS, "--fault", "killed", "--folder", "states", "--every", "8")
+    text = run(script, *arguments, folder=tmp_path, options=options)
+    assert re.search(r"RankFailedError: round 30: rank 1 \(.*\) has ended: ", text)
+    found = re.findall(r"parameters: (\S+)$", text, flags=re.MULTILINE)
+    assert len(found) == 1
+    assert found == re.findall(r"parameters: (\S+)$", wanted, flags=re.MULTILINE)

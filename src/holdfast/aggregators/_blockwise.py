@@ -255,5 +255,10 @@ def _together(some: Sequence[tuple[Piece, Tensor]]) -> tuple[list[Piece], Tensor
     if len(parts) == 1:
         return pieces, parts[0]
     width = max(piece.width for piece in pieces)
-    padded = [torch.nn.functional.pad(part, (0, width - part.shape[2])) for part in parts]
+    padded = [
+        part
+        if part.shape[2] == width
+        else torch.nn.functional.pad(part, (0, width - part.shape[2]))
+        for part in parts
+    ]
     return pieces, torch.cat(padded, dim=1)

@@ -93,24 +93,28 @@ class RadiusFilter(GramAggregator):
         median, seen = _vector_median(sketch.distances, shares)
         # The pass that measures the vector median's distances also forms the sum that the sketch
         # expects. A pass of its own, for two thirds of a mean, is needed only if that is wrong.
-        expected, vector = self._weights_within_reach(sketch.distances[median], shares), None
+        expected, vector = self._weights_within_reach(sketch.distances[median], seen, shares), None
         if isinstance(rows, DenseRows):
             vector = torch.empty(rows.d, dtype=rows.dtype)
             products = rows.sweep(expected, vector, with_row=median)
         else:
             products = streamable.products_with_row(median)
         distances = sketch.distances_from_row(median, products)
-        if distances is None or half_weight_radius(distances, shares) > DECEIVED * seen:
+        if distances is None:
             return None
-        weights = self._weights_within_reach(distances, shares)
+        radius = half_weight_radius(distances, shares)
+        if radius > DECEIVED * seen:
+            return None
+        weights = self._weights_within_reach(distances, radius, shares)
         if vector is None or not torch.equal(weights, expected):
             vector = rows.combine(weights)
         return Aggregate(vector, weights, weights == 0)
 
     def _solve(self, gram: Gram, context: CallContext) -> Solution:
         shares = context.weights_of(gram.n)
-        median, _ = _vector_median(gram.distances, shares)
-        return Solution(self._weights_within_reach(gram.distances[median], shares, gram.unit))
+        median, radius = _vector_median(gram.distances, shares)
+        distances = gram.distances[median]
+        return Solution(self._weights_within_reach(distances, radius, shares, gram.unit))
 
     def _solve_sets(self, sets: RowSets, context: CallContext) -> Solutions:
         shares, distances = context.weights_of(sets.n), sets.distances
@@ -125,12 +129,14 @@ class RadiusFilter(GramAggregator):
         weights = torch.where(kept.all(1, keepdim=True), shares, weights / weights.sum(1)[:, None])
         return Solutions(weights, sets.are_resolved)
 
-    def _weights_within_reach(self, distances: Tensor, shares: Tensor, unit: float = 1.0) -> Tensor:
-        """[n] weights of the rows at these distances (in units) from the vector median."""
-        if self.radius is None:
-            limit = self.reach * half_weight_radius(distances, shares)
-        else:
-            limit = 2 * self.radius / unit
+    def _weights_within_reach(
+        self, distances: Tensor, majority: float, shares: Tensor, unit: float = 1.0
+    ) -> Tensor:
+        """[n] weights of the rows at these distances (in units) from the vector median.
+
+        Within the radius `majority` of it is more than half of the weight.
+        """
+        limit = self.reach * majority if self.radius is None else 2 * self.radius / unit
         kept = distances <= limit
         if bool(kept.all()):
             return shares  # as they are, so that the sum has the bits of the mean

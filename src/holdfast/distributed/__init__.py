@@ -1,6 +1,7 @@
 """Training on many ranks: a rule in the place of the all-reduce, and bad ranks named."""
 
 from holdfast.distributed._attach import guard
+from holdfast.distributed._exchange import Exchange
 from holdfast.distributed._guard import Guard
 from holdfast.distributed._launch import init_process_group
 from holdfast.distributed._rank_rows import RankRows
@@ -9,6 +10,7 @@ from holdfast.distributed._roll_call import Member
 from holdfast.distributed._torchft import RobustManager
 
 __all__ = [
+    "Exchange",
     "Guard",
     "Member",
     "RankRows",

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from holdfast.aggregators import Aggregate, Aggregator
+from holdfast.aggregators import Aggregate, Aggregator, CallArguments
 from holdfast.checks import check_count, failure
 from holdfast.distributed._modes import Mode
 from holdfast.distributed._roll_call import Member, RollCall
@@ -133,12 +133,12 @@ class Guard:
 
     def _aggregate(self, rows: DenseRows, used: Tensor) -> Aggregate:
         """The aggregate of the rows at `used`, in terms of all rows."""
-        chosen = rows if len(used) == rows.n else rows.keep(used)
-        if "generator" in self.rule.needs:
-            found = self.rule.aggregate(chosen, generator=self._generator)
-        else:
-            found = self.rule.aggregate(chosen)
-        return found.for_all(used, rows.n)
+        needed: CallArguments = (
+            {"generator": self._generator} if "generator" in self.rule.needs else {}
+        )
+        if len(used) == rows.n:
+            return self.rule.aggregate(rows, **needed)
+        return self.rule.aggregate(rows.keep(used), **needed).for_all(used, rows.n)
 
     def end_step(self) -> None:
         """Take the units that were reduced since the step began as one step, if there are any.

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from holdfast.distributed._collectives import (
+    Broadcasts,
     GroupHolders,
     Pending,
     PiecewiseExchange,
@@ -96,8 +97,9 @@ class Sharded(Mode):
     ) -> None:
         super().__init__(group, holders, device)
         self._memory, self._is_on_one_host = Memory(), is_on_one_host
-        # The all-gather of gloo goes through memory of its own, and takes four times as long as its
-        # all-to-all, to which columns of unequal number are no matter. That of nccl is a ring.
+        # The all-gather of gloo goes through memory of its own, and takes three times as long as a
+        # broadcast from every rank, to which columns of unequal number are no matter. That of nccl
+        # is a ring.
         self._has_slow_all_gather = dist.get_backend(group) == "gloo"
 
     def n_columns(self, size: int) -> int:
@@ -109,37 +111,39 @@ class Sharded(Mode):
             vector = torch.nn.functional.pad(vector, (0, -size % self.n))
         width = len(vector.tensor_split(self.n)[self.rank])
         rows = self._memory.take(self.n * width, vector).view(self.n, width)
-        return Sent(rows, size, self._start_exchange(rows.view(-1), vector), vector)
+        return Sent(rows, size, self._start_exchange(rows, vector), vector)
 
     def whole(self, columns: Tensor, sent: Sent) -> Tensor:
-        rows, vector = sent.rows, sent.vector
-        if self._has_slow_all_gather:
-            # To send the same to everybody is to gather.
-            for row in rows:
-                row.copy_(columns)
-            self._start_exchange(vector, rows.view(-1)).wait()
-        else:
-            start_all_gather(vector, columns, self.group).wait()
-        self._memory.give_back(rows)
-        return vector[: sent.size]
+        self._start_gather(sent.vector, columns).wait()
+        self._memory.give_back(sent.rows)
+        return sent.vector[: sent.size]
 
     def shard(self, columns: Tensor, sent: Sent, out: Tensor) -> None:
         out.copy_(columns)
         self._memory.give_back(sent.rows)
 
-    def _start_exchange(self, found: Tensor, given: Tensor) -> Pending:
-        """Begin to send the parts of `given` to the ranks, and to write theirs to `found`.
+    def _start_exchange(self, rows: Tensor, vector: Tensor) -> Pending:
+        """Begin to send the parts of the vector to the ranks, and to write theirs to `rows`.
 
-        One of both has the columns of all ranks. Each rank holds as many as the others, or one more.
+        Each rank holds as many columns as the others, or one more.
         """
-        into, of = found.tensor_split(self.n), given.tensor_split(self.n)
+        parts = vector.tensor_split(self.n)
         if self._has_slow_all_gather and not self._is_on_one_host:
-            return PiecewiseExchange(into, of, self.group)
-        sizes = [len(part) for part in into], [len(part) for part in of]
+            return PiecewiseExchange(rows.unbind(), parts, self.group)
+        sizes = [rows.shape[1]] * self.n, [len(part) for part in parts]
         work: dist.Work = dist.all_to_all_single(
-            found, given, *sizes, group=self.group, async_op=True
+            rows.view(-1), vector, *sizes, group=self.group, async_op=True
         )
         return work
+
+    def _start_gather(self, vector: Tensor, columns: Tensor) -> Pending:
+        """Begin to send this rank's columns to all ranks, and to write theirs to the vector."""
+        if not self._has_slow_all_gather:
+            return start_all_gather(vector, columns, self.group)
+        parts = vector.tensor_split(self.n)
+        if self._is_on_one_host:
+            return Broadcasts(parts, columns, self.group)
+        return PiecewiseExchange(parts, [columns] * self.n, self.group)
 
 
 @final

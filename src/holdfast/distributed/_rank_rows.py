@@ -36,7 +36,7 @@ class RankRows(DenseSource):
         ranks: the ranks.
         reduction: "mean" or "sum", as in `MicroBatches`.
         vectorized: whether the slice is computed by `torch.func.vmap`; by default as `MicroBatches`
-            decides for all slices, so that small models give the same bits as in one process.
+            decides for all slices, so that rows are the same as in one process, up to rounding.
 
     Attributes:
         seconds: [n] times that the ranks took for their rows in the last call.

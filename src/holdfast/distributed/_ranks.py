@@ -53,7 +53,8 @@ class Ranks:
         self.group = dist.distributed_c10d._get_default_group()
         self.n, self.rank, self.device = self.group.size(), self.group.rank(), torch.device(device)
         versions = {"torch": torch.__version__, "holdfast": holdfast.__version__}
-        self._roll = RollCall(self.group, self.device, versions | dict(common), timeout)
+        known = versions | dict(common)
+        self._roll = RollCall(self.group, self.device, known, timeout, call="Ranks")
         self.members = tuple(self._roll.members)
         self._step = 0
 

@@ -78,6 +78,8 @@ class Replicas:
             raise RanksDifferError(f"{message}.")
         if self._on_mismatch == "copy":
             self._copy([entry[0] == usual[self._shard] for entry in found])
+            if checksum(self._parameters) != usual[self._shard]:
+                raise RanksDifferError("the parameters that were copied are not the majority's.")
             message += "; they were replaced by those of the majority"
         log.warning("%s", message)
         return different
@@ -109,18 +111,35 @@ class SharedBuffers:
     @torch.no_grad()
     def combine(self) -> None:
         """Write the medians over the ranks to the buffers."""
+        self.write(self.medians())
+
+    @torch.no_grad()
+    def medians(self) -> list[tuple[Tensor, Tensor]]:
+        """Every buffer with its median over the ranks."""
+        found = []
         by_dtype: dict[torch.dtype, list[Tensor]] = {}
         for buffer in self._buffers():
             if buffer.dtype != torch.bool and not buffer.is_complex() and buffer.numel():
                 by_dtype.setdefault(buffer.dtype, []).append(buffer)
         for buffers in by_dtype.values():
             values = all_gather(torch.cat([buffer.flatten() for buffer in buffers]), self._group)
-            parts = values.split([buffer.numel() for buffer in buffers], dim=1)
-            for buffer, part in zip(buffers, parts, strict=True):
-                median = _median(part).view_as(buffer)
-                # A buffer that was saved for a backward pass must not be written without need.
-                if not median.equal(buffer):
-                    buffer.copy_(median)
+            sizes = [buffer.numel() for buffer in buffers]
+            if bool(torch.isfinite(values).all()):  # all buffers at once, with the same result
+                parts = list(_median(values).split(sizes))
+            else:
+                parts = [_median(part) for part in values.split(sizes, dim=1)]
+            pairs = zip(buffers, parts, strict=True)
+            found += [(buffer, part.view_as(buffer)) for buffer, part in pairs]
+        return found
+
+    @staticmethod
+    @torch.no_grad()
+    def write(medians: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Write the medians to their buffers."""
+        for buffer, median in medians:
+            # A buffer that was saved for a backward pass must not be written without need.
+            if not median.equal(buffer):
+                buffer.copy_(median)
 
 
 def _median(values: Tensor) -> Tensor:

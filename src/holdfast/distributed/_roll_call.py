@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,8 @@ class RollCall:
         device: where this rank's tensors live.
         description: what must be equal on all ranks, by name.
         timeout: how long to wait for the others.
+        call: what all ranks call to get here, for the error that names a missing rank.
+        unit: what the numbers of :meth:`beat` count.
     """
 
     def __init__(
@@ -65,10 +68,14 @@ class RollCall:
         device: torch.device,
         description: Mapping[str, object],
         timeout: timedelta,
+        *,
+        call: str,
+        unit: str = "step",
     ) -> None:
         self._rank, self._n, self._timeout = group.rank(), group.size(), timeout
+        self._unit = unit
         store = PrefixStore("holdfast", group.get_group_store())
-        name = meet(store, self._rank, group.size(), timeout, "call `guard`")
+        name = meet(store, self._rank, group.size(), timeout, f"call `{call}`")
         self._store = PrefixStore(name, store)
         self._n_agreed = 0
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
@@ -78,11 +85,11 @@ class RollCall:
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)
         self._store.set(f"member/{self._rank}", json.dumps([asdict(me), here, digest]))
-        found = self._read_all("member", "guard")
+        found = self._read_all("member", call)
         self.members = [Member(**member) for member, _, _ in found]
         self._neighbors = [i for i, (_, there, _) in enumerate(found) if here and there == here]
         if len({digest for _, _, digest in found}) > 1:
-            _check_equal(self.members, self._read_all("description", "guard"))
+            _check_equal(self.members, self._read_all("description", call))
 
     def agree(self, call: str, value: object) -> None:
         """Wait for all ranks to make the same call; raise an error if one does not.
@@ -131,31 +138,53 @@ class RollCall:
             raise RankFailedError(self._explained(step, error)) from error
 
     def _explained(self, step: int, error: RuntimeError) -> str:
-        cause = _cause(error)
+        found: list[str] = []
+        # A store whose process is stopped does not answer, and a question to it has no timeout.
+        asking = threading.Thread(
+            target=lambda: found.append(self._asked(step, error)), daemon=True
+        )
+        asking.start()
+        asking.join(self._patience() + PATIENCE)
+        if found:
+            return found[0]
+        gone, cause = self._gone(), _cause(error)
+        if gone:
+            return self._sentence(step, gone, cause)
+        return f"{self._unit} {step} failed, and the store that knows the ranks is silent: {cause}."
+
+    def _asked(self, step: int, error: RuntimeError) -> str:
+        """What the store knows of the failure."""
+        cause, what = _cause(error), f"{self._unit} {step}"
         try:
             self._store.set(f"failed/{self._rank}", cause)
             if self._store.add("failures", 1) == 1:
                 self._store.set("first failure", str(self._rank))
             missing = {} if isinstance(error, torch.OutOfMemoryError) else self._missing(step)
             if missing:
-                names = ", ".join(f"{self.members[rank]} {what}" for rank, what in missing.items())
-                return f"step {step}: {names}: {cause}."
+                return self._sentence(step, missing, cause)
             first = int(self._store.get("first failure"))
             cause = self._store.get(f"failed/{first}").decode()
         except RuntimeError:
-            return f"step {step} failed, and the store that knows the ranks is lost: {cause}."
-        return f"step {step} failed first on {self.members[first]}: {cause}."
+            return f"{what} failed, and the store that knows the ranks is lost: {cause}."
+        return f"{what} failed first on {self.members[first]}: {cause}."
+
+    def _sentence(self, step: int, missing: dict[int, str], cause: str) -> str:
+        names = ", ".join(f"{self.members[rank]} {what}" for rank, what in missing.items())
+        return f"{self._unit} {step}: {names}: {cause}."
+
+    def _patience(self) -> float:
+        """Seconds that the other ranks have to notice a failure."""
+        # A rank that is still in its forward pass notices only after it.
+        return max(PATIENCE, 2 * self._step_seconds)
 
     def _missing(self, step: int) -> dict[int, str]:
         """The ranks for which the step has not failed, and what is known of them."""
-        # A rank that is still in its forward pass notices only after it.
-        deadline = time.monotonic() + max(PATIENCE, 2 * self._step_seconds)
+        deadline = time.monotonic() + self._patience()
         n = len(self.members)
         # One question to the store at a time, however many ranks there are.
         while self._store.add("failures", 0) < n and time.monotonic() < deadline:
             # Processes of this machine need no patience.
-            found = {rank: condition(self.members[rank].pid) for rank in self._neighbors}
-            gone = {rank: what for rank, what in found.items() if what and self._is_silent(rank)}
+            gone = {rank: what for rank, what in self._gone().items() if self._is_silent(rank)}
             if gone:
                 return gone
             time.sleep(0.1)
@@ -163,6 +192,11 @@ class RollCall:
         # If most ranks notice nothing, the error is this rank's own.
         is_own = 2 * len(silent) > n
         return {} if is_own else {rank: self._last_seen(rank, step) for rank in silent}
+
+    def _gone(self) -> dict[int, str]:
+        """The ranks on this machine that have ended or are stopped."""
+        found = {rank: condition(self.members[rank].pid) for rank in self._neighbors}
+        return {rank: what for rank, what in found.items() if what}
 
     def _is_silent(self, rank: int) -> bool:
         return not self._store.check([f"failed/{rank}"])

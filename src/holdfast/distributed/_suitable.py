@@ -1,6 +1,4 @@
-"""What a guard can be put on."""
-
-from typing import Literal
+"""What a guard can be put on, and what can be exchanged."""
 
 import torch
 import torch.distributed as dist
@@ -11,33 +9,27 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from holdfast.aggregators import Aggregator, Mean
+from holdfast.aggregators import Aggregator, Blockwise, Mean
 from holdfast.checks import check_instance, failure
+from holdfast.layout import Layout
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 """What rules can read."""
 
-Kind = Literal["ddp", "fsdp", "plain"]
+Nodes = DeviceMesh | dist.ProcessGroup
 
 
-def kind_of_model(
-    model: nn.Module, optimizer: Optimizer | None, nodes: DeviceMesh | dist.ProcessGroup | None
-) -> Kind:
-    """How the model is parallel, if the other arguments fit to it."""
+def check_arguments(model: nn.Module, optimizer: Optimizer | None, nodes: Nodes | None) -> None:
+    """Refuse a model that is not parallel, and arguments that do not fit to it."""
     check_instance("model", model, nn.Module)
-    kind: Kind = "plain"
-    if isinstance(model, DistributedDataParallel):
-        kind = "ddp"
-    elif isinstance(model, FSDPModule):
-        kind = "fsdp"
-    if nodes is not None and kind != "fsdp":
+    if nodes is not None and not isinstance(model, FSDPModule):
         requirement = "be None for a model that fully_shard was not applied to"
         raise failure("nodes", requirement, type(nodes).__name__)
-    if kind != "plain":
+    if isinstance(model, (DistributedDataParallel, FSDPModule)):
         if optimizer is not None:
             requirement = "be None for a model whose wrapper reduces the gradients"
             raise failure("optimizer", requirement, type(optimizer).__name__)
-        return kind
+        return
     for module in model.modules():
         if isinstance(module, FullyShardedDataParallel):
             requirement = "use fully_shard instead of FullyShardedDataParallel"
@@ -51,10 +43,9 @@ def kind_of_model(
         )
         raise failure("model", requirement, f"a plain {type(model).__name__}")
     check_instance("optimizer", optimizer, Optimizer)
-    return kind
 
 
-def check_model(model: nn.Module, kind: Kind) -> None:
+def check_model(model: nn.Module) -> None:
     """Refuse what would lead gradients or statistics past the rule."""
     if isinstance(model, DistributedDataParallel):
         if model.mixed_precision is not None:
@@ -83,7 +74,7 @@ def check_model(model: nn.Module, kind: Kind) -> None:
             raise failure("model", requirement, f"{parameter.dtype} for {name!r}")
         if not isinstance(parameter, DTensor):
             continue
-        if kind != "fsdp":
+        if not isinstance(model, FSDPModule):
             raise failure("model", "have no tensor-parallel parameters", repr(name))
         if parameter.device_mesh.ndim != 1:
             is_hybrid = any(isinstance(place, Replicate) for place in parameter.placements)
@@ -94,6 +85,17 @@ def check_model(model: nn.Module, kind: Kind) -> None:
         meshes.add(parameter.device_mesh)
         if len(meshes) > 1:
             raise failure("model", "be sharded on one mesh", f"another one for {name!r}")
+
+
+def tensors_of(model: nn.Module) -> dict[str, str]:
+    """What every rank must agree on about the tensors of the model, by name."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        kind = "trained" if parameter.requires_grad else "frozen"
+        found[f"parameter {name}"] = f"{tuple(parameter.shape)} {parameter.dtype} {kind}"
+    for name, buffer in model.named_buffers():
+        found[f"buffer {name}"] = f"{tuple(buffer.shape)} {buffer.dtype}"
+    return found
 
 
 def check_nodes(
@@ -132,3 +134,33 @@ def check_rule(rule: Aggregator, n: int) -> None:
             "or 'mean', which leaves out rows that are not finite)"
         )
         raise failure("rule", requirement, rule)
+
+
+def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
+    """The parameters of the optimizer by their names in the model, if both suit an exchange."""
+    check_instance("model", model, nn.Module)
+    check_instance("optimizer", optimizer, Optimizer)
+    for module in model.modules():
+        if isinstance(module, (DistributedDataParallel, FSDPModule, FullyShardedDataParallel)):
+            requirement = "be plain: the exchange takes the place of the wrapper's all-reduce"
+            raise failure("model", requirement, type(module).__name__)
+    check_model(model)
+    given = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    named = [(name, one) for name, one in model.named_parameters() if id(one) in given]
+    if len(named) < len(given):
+        extra = len(given) - len(named)
+        raise failure("optimizer", "have parameters of the model only", f"{extra} others")
+    layout = Layout(named)
+    devices = sorted({str(one.device) for one in layout.parameters})
+    if len(devices) > 1:
+        raise failure("model", "be on one device", " and ".join(devices))
+    return layout
+
+
+def check_rule_of_tiles(rule: Aggregator, n: int, tile: int) -> None:
+    """Refuse a rule that cannot outvote one of n rows, or has other tiles than the exchange."""
+    if isinstance(rule, Blockwise):
+        if rule.tile not in (tile, "parameter"):
+            raise failure("rule", f"have tiles of {tile} columns, as `tile` says", rule.tile)
+        rule = rule.inner
+    check_rule(rule, n)

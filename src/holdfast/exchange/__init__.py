@@ -3,7 +3,7 @@
 from holdfast.exchange._agreed_block import AgreedBlock
 from holdfast.exchange._local_steps import LocalSteps
 from holdfast.exchange._outer_step import OuterStep
-from holdfast.exchange._payload import Payload, Wire
+from holdfast.exchange._payload import Payload, Wire, message_size
 from holdfast.exchange._round import Round, Worker
 from holdfast.exchange._worker_memory import WorkerMemory
 from holdfast.exchange._worker_momentum import WorkerMomentum
@@ -18,4 +18,5 @@ __all__ = [
     "Worker",
     "WorkerMemory",
     "WorkerMomentum",
+    "message_size",
 ]

@@ -15,6 +15,9 @@ OVERDUE = 2**62
 BITS = 32
 """A score stands above the rounds that a tile has waited, which decide between equal scores."""
 
+CHUNK = 2**16
+"""Tiles whose reports are compared at a time."""
+
 
 @final
 class AgreedBlock:
@@ -155,8 +158,9 @@ class AgreedBlock:
         # order; negative ones are below them and NaN above. So lies of any kind are just small or
         # large, and vector units compare 32 of them at once.
         bits = reports.detach().cpu().to(torch.bfloat16).contiguous().view(torch.int16)
-        n = len(bits)
-        return order_statistics(n, ((n - 1) // 2,))(list(bits))[0]
+        middle = order_statistics(len(bits), ((len(bits) - 1) // 2,))
+        # In chunks that stay in the cache while they pass the comparators.
+        return torch.cat([middle(list(chunk))[0] for chunk in bits.split(CHUNK, dim=1)])
 
     def sent(self, block: Block) -> None:
         """Everybody has sent and received this block: the round has ended."""

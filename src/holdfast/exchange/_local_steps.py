@@ -29,6 +29,11 @@ class LocalSteps:
         self._layout = layout
         self._shared = layout.values()
 
+    @property
+    def shared(self) -> Tensor:
+        """[d] the shared parameters, from which the worker's own steps began."""
+        return self._shared
+
     @torch.no_grad()
     def update(self) -> Tensor:
         """[d] the update; the parameters are the shared ones again."""

@@ -28,6 +28,7 @@ class OuterStep:
     (2025).
 
     Example:
+        >>> from holdfast.geometry import Tiling
         >>> x = torch.zeros(4, requires_grad=True)
         >>> step, block = OuterStep(Layout([x]), lr=0.5), Block(Tiling((4,), 2), torch.tensor([1]))
         >>> step(block, torch.tensor([2.0, 4.0]))
@@ -45,8 +46,7 @@ class OuterStep:
             raise failure("nesterov", "be False without momentum", True)
         self.lr, self.momentum, self.nesterov = lr, momentum, nesterov
         self._layout = layout
-        like = layout.parameters[0]
-        self._velocity = torch.zeros(layout.d, device=like.device) if momentum else None
+        self._velocity = torch.zeros_like(layout.values()) if momentum else None
 
     @torch.no_grad()
     def __call__(self, block: Block, direction: Tensor) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.checks import failure
-from holdfast.geometry import Block
+from holdfast.geometry import Block, Tiling
 
 Wire = Literal["float32", "bfloat16", "int8"]
 """How a value travels: in 4, 2 or 1 byte."""
@@ -35,6 +35,22 @@ class Payload:
         parts = [self.values] if self.scales is None else [self.values, self.scales]
         return sum(part.numel() * part.element_size() for part in parts)
 
+    def packed(self, n_bytes: int) -> Tensor:
+        """[n_bytes] the payload as bytes (uint8), with zeros behind it."""
+        parts = [self.values] if self.scales is None else [self.scales, self.values]
+        message = torch.zeros(n_bytes, dtype=torch.uint8, device=self.values.device)
+        content = [part.contiguous().view(torch.uint8) for part in parts]
+        torch.cat(content, out=message[: self.n_bytes])
+        return message
+
+    @classmethod
+    def unpacked(cls, message: Tensor, block: Block, dtype: torch.dtype) -> "Payload":
+        """The payload of values of this dtype on a block, from the bytes of :meth:`packed`."""
+        n_scales = len(block.tiles) if dtype is torch.int8 else 0
+        start, stop = 4 * n_scales, 4 * n_scales + dtype.itemsize * len(block)
+        scales = message[:start].view(torch.float32) if n_scales else None
+        return cls(message[start:stop].view(dtype), scales)
+
     def decoded(self, block: Block, dtype: torch.dtype) -> Tensor:
         """[k] the numbers that were sent."""
         if self.scales is None:
@@ -47,6 +63,15 @@ def check_wire(wire: object) -> None:
     """Check for the name of a way to send values."""
     if wire not in get_args(Wire):
         raise failure("wire", "be 'float32', 'bfloat16' or 'int8'", repr(wire))
+
+
+def message_size(tiling: Tiling, n_tiles: int, dtype: torch.dtype) -> int:
+    """Bytes for the values of any `n_tiles` of the tiles; whole numbers of 8 bytes.
+
+    Messages of one size, whatever the block: those who disagree about it can still talk.
+    """
+    n_scales = n_tiles if dtype is torch.int8 else 0
+    return -(-(4 * n_scales + dtype.itemsize * tiling.most_columns(n_tiles)) // 8) * 8
 
 
 def encode(values: Tensor, block: Block, wire: Wire) -> Payload:

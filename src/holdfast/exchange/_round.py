@@ -1,5 +1,5 @@
 from collections.abc import Hashable, Mapping
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -58,6 +58,7 @@ class Round:
         self.block: Block | None = None
         self._reports: dict[Worker, Tensor] = {}
         self._payloads: dict[Worker, Payload] = {}
+        self._rows: DenseRows | None = None
         self._result: Aggregate | None = None
 
     @property
@@ -99,18 +100,22 @@ class Round:
             got = tuple(payload.scales.shape)
             raise failure("payload", f"have one scale for each of the {n_tiles} tiles", got)
         self._payloads[worker] = payload
+        self._rows = None
 
     def rows(self) -> DenseRows:
         """[n, k] the rows of the block, in the order of `workers`, cut by parameter."""
         if self.block is None or not self._payloads:
             raise failure("payloads", "come from at least one worker", "none")
+        if self._rows is not None:
+            return self._rows
         block, payloads = self.block, [self._payloads[worker] for worker in self.workers]
         matrix = torch.stack([payload.decoded(block, self.dtype) for payload in payloads])
         # A tensor per parameter: the rule finds the tiles again within each.
         sizes = block.tiling.by_section(block.tiles).values()
-        return DenseRows(list(torch.split(matrix, list(sizes), dim=1)))
+        self._rows = DenseRows(list(torch.split(matrix, list(sizes), dim=1)))
+        return self._rows
 
-    def aggregate(self, row_weights: Mapping[Worker, float] | None = None) -> Aggregate:
+    def aggregate(self, row_weights: Mapping[Any, float] | None = None) -> Aggregate:
         """The rule's result for the rows of this round; `row_weights` of those that have sent."""
         rows = self.rows()
         check_enough_rows(rows.n, self.rule.n_needed, self.rule)

@@ -1,5 +1,6 @@
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from statistics import median
 from typing import Any, final
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from holdfast.checks import check_count, check_share, check_vector, failure
 from holdfast.exchange._payload import Payload, Wire, check_wire, encode
-from holdfast.geometry import Block, Tiling, length, working_dtype
+from holdfast.geometry import Block, Tiling, length
 from holdfast.layout import Layout
 
 LIMIT = 100.0
@@ -49,7 +50,7 @@ class WorkerMemory:
     vector of this size.
 
     Args:
-        layout: the parameters, whose dtype (at least float32) and device the memory has.
+        layout: the parameters, whose widest dtype (at least float32) and device the memory has.
         tile: the number of columns that are reported and sent together; the last tile of a
             parameter may be narrower.
         beta: how much of the memory is kept from round to round; below 1 it forgets.
@@ -87,8 +88,7 @@ class WorkerMemory:
         self.n_left_out = 0
         self._layout = layout
         self._recent: deque[float] = deque(maxlen=RECENT)
-        like = layout.parameters[0]
-        self.vector = torch.zeros(layout.d, dtype=working_dtype(like.dtype), device=like.device)
+        self.vector = torch.zeros_like(layout.values())
         """[d] what was not sent; changed in place."""
         self._norms = self.vector.new_zeros(self.tiling.n_tiles)
 
@@ -96,23 +96,27 @@ class WorkerMemory:
         return f"WorkerMemory(d={self._layout.d}, tile={self.tiling.width}, wire={self.wire!r})"
 
     @torch.no_grad()
-    def add(self, update: Tensor | Sequence[Tensor], *, scale: float = 1.0) -> bool:
+    def add(
+        self, update: Tensor | Sequence[Tensor], *, scale: float | Sequence[float] = 1.0
+    ) -> bool:
         """Add an update times `scale`; returns whether it was used.
 
         Args:
             update: [d], or one tensor per parameter in its shape.
-            scale: a factor, such as the learning rate of gradients.
+            scale: a factor, such as the learning rate of gradients, or one per parameter.
         """
         parts = self._parts(update)
-        norm = abs(scale) * length(torch.tensor([length(part) for part in parts]))
+        scales = repeat(scale, len(parts)) if isinstance(scale, (int, float)) else scale
+        pairs = list(zip(parts, scales, strict=True))
+        norm = length(torch.tensor([factor * length(part) for part, factor in pairs]))
         # NaN compares false.
         is_usual = len(self._recent) < FEWEST or norm <= LIMIT * median(self._recent)
         is_used = norm < float("inf") and is_usual
         if is_used:
             self._recent.append(norm)
             start = 0
-            for part in parts:
-                self._add_part(start, part, scale)
+            for part, factor in pairs:
+                self._add_part(start, part, factor)
                 start += len(part)
         else:
             self.n_left_out += 1
@@ -178,6 +182,13 @@ class WorkerMemory:
         if block.tiling != self.tiling:
             raise failure("block", f"be one of {self.tiling}", block.tiling)
 
+    def clear(self) -> None:
+        """Forget everything, as a worker that is new."""
+        self.vector.zero_()
+        self._norms.zero_()
+        self._recent.clear()
+        self.n_left_out = 0
+
     def state_dict(self) -> dict[str, Any]:
         """The memory by the name of each parameter, and the norms of recent updates."""
         parts = zip(self._layout.names, self._layout.split(self.vector), strict=True)
@@ -195,9 +206,9 @@ class WorkerMemory:
             raise failure("state", f"be a mapping with the keys {sorted(known)}", got)
         saved = state["memory"]
         shapes = dict(zip(self._layout.names, map(tuple, self._layout.shapes), strict=True))
-        got = {name: tuple(part.shape) for name, part in saved.items()}
-        if got != shapes:
-            raise failure("state['memory']", f"have the parameters {shapes}", got)
+        found = {name: tuple(part.shape) for name, part in saved.items()}
+        if found != shapes:
+            raise failure("state['memory']", f"have the parameters {shapes}", found)
         for part, name in zip(self._layout.split(self.vector), shapes, strict=True):
             part.copy_(saved[name])
         self._recent = deque(state["recent"], maxlen=RECENT)

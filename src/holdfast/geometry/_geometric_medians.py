@@ -14,8 +14,8 @@ from holdfast.geometry._row_set_solver import Iterates, RowSetSolver
 from holdfast.geometry._row_sets import RowSets
 from holdfast.geometry._solution import Outcome, Solutions
 
-N_WEISZFELD = 2
-"""Weiszfeld steps that most sets of rows in general position need."""
+N_WEISZFELD = {6: 5, 12: 3}
+"""Weiszfeld steps that most sets of at most so many rows in general position need; else 2."""
 
 GOOD = 0.1
 """Share of the tolerance from which on Newton steps are not worth their time."""
@@ -152,6 +152,7 @@ def _medians(
         max_steps: the largest number of Newton steps.
     """
     eta = eta.to(products)
+    n_weiszfeld = next((few for most, few in N_WEISZFELD.items() if len(eta) <= most), 2)
     with full_precision():
         solver = RowSetSolver(products, eta, precision)
         certificates = Certificates(solver, rows, origins, rounding, underflow)
@@ -161,12 +162,12 @@ def _medians(
         if rows is None or rows.dtype is not torch.float64:
             quick = torch.nonzero(solver.in_range & ~start.are_crowded)[:, 0]
             if len(quick) == len(products):
-                weights = solver.weiszfeld_steps(start, N_WEISZFELD)
+                weights = solver.weiszfeld_steps(start, n_weiszfeld)
                 gaps = certificates.gaps(weights, GOOD * tolerance)
             elif len(quick):
                 some = certificates.of(quick)
                 at = Iterates(some.solver, weights[quick])
-                found = some.solver.weiszfeld_steps(at, N_WEISZFELD)
+                found = some.solver.weiszfeld_steps(at, n_weiszfeld)
                 weights[quick], gaps[quick] = found, some.gaps(found, GOOD * tolerance)
         left, n_steps = torch.nonzero(solver.in_range & ~(gaps <= GOOD * tolerance))[:, 0], 0
         if len(left):

@@ -24,7 +24,7 @@ def squared_distances(products: Tensor) -> Tensor:
     squares = products.diagonal(dim1=-2, dim2=-1)
     sums = squares[..., :, None] + squares[..., None, :]
     distances = sums - 2 * products
-    distances[distances <= SAME * sums] = 0.0
+    distances.masked_fill_(distances <= SAME * sums, 0.0)
     distances.diagonal(dim1=-2, dim2=-1).zero_()
     return distances
 
@@ -75,9 +75,14 @@ class Gram:
         return len(self.kept)
 
     @cached_property
+    def all_squared_distances(self) -> Tensor:
+        """[m - 1, m - 1] squared distances between all points but the origin."""
+        return squared_distances(self.products[:-1, :-1])
+
+    @property
     def squared_distances(self) -> Tensor:
         """[n, n] squared distances between the rows."""
-        return squared_distances(self.products[: self.n, : self.n])
+        return self.all_squared_distances[: self.n, : self.n]
 
     @cached_property
     def distances(self) -> Tensor:

@@ -120,7 +120,7 @@ def is_trustworthy(gram: Gram, dtype: torch.dtype) -> bool:
     squares = gram.products.diagonal()[:-1]
     if not (bool(torch.isfinite(gram.products).all()) and norms_in_safe_range(squares, dtype)):
         return False
-    distances = squared_distances(gram.products[:-1, :-1]) + torch.diag(squares)
+    distances = gram.all_squared_distances + torch.diag(squares)
     return bool((distances >= CLOSE * torch.maximum(squares[:, None], squares[None, :])).all())
 
 

@@ -129,6 +129,14 @@ class Tiling:
             return len(tiles)
         return sum(piece.width * len(local) for piece, local, _ in self.split(tiles))
 
+    def most_columns(self, n_tiles: int) -> int:
+        """The largest number of columns that so many tiles can have."""
+        found = 0
+        for piece in sorted(self.pieces, key=lambda piece: -piece.width):
+            taken = min(n_tiles, piece.n_tiles)
+            found, n_tiles = found + taken * piece.width, n_tiles - taken
+        return found
+
     def split(self, tiles: Tensor) -> Iterator[tuple[Piece, Tensor, slice]]:
         """The `tiles` (increasing) by piece: the piece, places in it, and places among `tiles`."""
         firsts = [piece.first for piece in self.pieces] + [self.n_tiles]
@@ -238,4 +246,8 @@ class Block:
 
     def __len__(self) -> int:
         """The number of chosen columns, k."""
+        return self._n_columns
+
+    @cached_property
+    def _n_columns(self) -> int:
         return self.tiling.n_columns(self.tiles)

@@ -204,7 +204,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
         ),
         "send": Option(
             float | None,
-            "Share of the columns that workers exchange, such as 0.02; they keep the rest.",
+            "Share that workers send, such as 0.02; they keep the rest.",
             None,
             "workers",
         ),

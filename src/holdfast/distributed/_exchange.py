@@ -1,0 +1,297 @@
+"""The exchange over a process group: a round of reports, block and values in the place of a step."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+import holdfast
+from holdfast.aggregators import Aggregator, as_rule
+from holdfast.checks import check_count, failure
+from holdfast.distributed._plain import GradientReducer
+from holdfast.distributed._replicas import Replicas
+from holdfast.distributed._resume import CommonState, describe_forgotten
+from holdfast.distributed._roll_call import RollCall
+from holdfast.distributed._rounds import RankRounds
+from holdfast.distributed._suitable import check_exchangeable, check_rule_of_tiles, tensors_of
+from holdfast.distributed._updates import updates_of
+from holdfast.exchange import AgreedBlock, OuterStep, Wire, WorkerMemory
+from holdfast.monitor import Monitor, Suspect
+
+log = logging.getLogger("holdfast")
+
+LITTLE = 0.25
+"""A rank whose mean weight is below this share of the median rank's counts as left out."""
+
+
+@final
+class Exchange:
+    r"""Ranks that send a small block of their updates, keep the rest, and trust no other rank.
+
+    Takes the place of DistributedDataParallel and of `optimizer.step()`. In every round each rank
+    adds its update to what it has not sent, reports the norms of its tiles, and sends its values on
+    the block that follows from all reports. Every rank has all rows of the block, applies the rule
+    to them, and moves its parameters by the same direction: no rank decides for others, and about
+    3 % of the model's bytes travel. A liar controls its report and its row; the rule and
+    :class:`~holdfast.exchange.AgreedBlock` say what that can cause.
+
+        exchange = Exchange(model, optimizer)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss_fn(model(x), y).backward()
+            exchange.step()  # in the place of optimizer.step()
+
+    With `local_steps=None`, the update is the learning rate times the gradient, and a round is made
+    in every step. With H local steps, every rank steps its own optimizer, and each H-th step makes
+    a round with the difference of the parameters; the optimizer's state stays the rank's own.
+
+    A round is all or nothing. Before it ends, the ranks compare digests of all that they have
+    received and computed. If one differs, every rank raises a `RanksDifferError` that names the
+    round and, as far as known, the rank; parameters stay as they were, and the updates stay in the
+    memories. Any rank can prevent a round in this way, and will be named. A rank that dies or hangs
+    is named by a `RankFailedError`. Rows are not signed: that a message comes from the rank whose
+    connection it came through is the transport's word, and so is the key-value store's.
+
+    Running statistics and other buffers are combined by the coordinate median after each round.
+
+    Args:
+        model: a plain module, not in a wrapper, with the same parameters on most ranks; the others
+            take those of the majority.
+        optimizer: any optimizer of parameters of the model if there are `local_steps`; otherwise
+            SGD without momentum, whose learning rates and weight decay are used.
+        send: the share of the tiles that is sent in every round.
+        rule: turns the rows of the block into a direction.
+        tile: the number of columns that are reported and sent together.
+        min_wait: rounds from sending a tile to sending it again; 0.1 / `send` by default.
+        max_wait: rounds after which a tile comes first; 4 / `send` by default.
+        report_every: rounds from one report to the next; None to draw blocks without reports.
+        local_steps: H, or None.
+        outer_lr: factor of the direction.
+        outer_momentum: momentum of the directions.
+        nesterov: whether that momentum is Nesterov's.
+        beta: how much of a memory is kept from round to round.
+        wire: how values travel: "float32", "bfloat16" or "int8"; rounding stays in the memory.
+        check_every: after so many rounds, checksums of the parameters are compared, and a rank that
+            differs takes those of the majority; 0 for never.
+        on_suspect: called, on every rank, with a rank that becomes suspect; by default a warning is
+            logged.
+        timeout: how long to wait for the other ranks here and in :meth:`load_state_dict`.
+
+    Attributes:
+        members: the ranks with their hosts and devices; row i is `members[i]`.
+        agreed: the agreement on blocks, the same on every rank; `agreed.round` counts the rounds.
+        memory: what this rank has not sent.
+        monitor: the watch over the ranks.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        send: float = 0.02,
+        rule: Aggregator | str = "blockwise(tile=64) | geometric-median",
+        tile: int = 64,
+        min_wait: int | None = None,
+        max_wait: int | None = None,
+        report_every: int | None = 1,
+        local_steps: int | None = None,
+        outer_lr: float = 1.0,
+        outer_momentum: float = 0.0,
+        nesterov: bool = False,
+        beta: float = 1.0,
+        wire: Wire = "float32",
+        check_every: int = 100,
+        on_suspect: Callable[[Suspect], None] | None = None,
+        timeout: timedelta = timedelta(seconds=60),
+    ) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            raise failure("Exchange", "be made after init_process_group", "no process group")
+        check_count("check_every", check_every)
+        self.rule, self._check_every = as_rule(rule), check_every
+        group = self._group = dist.distributed_c10d._get_default_group()
+        self.n, self.rank = group.size(), group.rank()
+        check_rule_of_tiles(self.rule, self.n, tile)
+        layout = check_exchangeable(model, optimizer)
+        if GradientReducer.is_attached_to(optimizer):
+            raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
+        self._updates = updates_of(layout, optimizer, local_steps)
+        self.memory = WorkerMemory(layout, tile=tile, beta=beta, wire=wire)
+        self.agreed = AgreedBlock(
+            self.memory.tiling,
+            send=send,
+            min_wait=min_wait,
+            max_wait=max_wait,
+            report_every=report_every,
+        )
+        self._outer = OuterStep(layout, lr=outer_lr, momentum=outer_momentum, nesterov=nesterov)
+        self.monitor = Monitor(self.n, on_suspect=on_suspect or self._log_suspect)
+        waits = (self.agreed.min_wait, self.agreed.max_wait, report_every)
+        outer = (outer_lr, outer_momentum, nesterov)
+        common = tensors_of(model) | {
+            "torch": torch.__version__,
+            "holdfast": holdfast.__version__,
+            "rule": str(self.rule),
+            "options": str((send, tile, *waits, local_steps, *outer, beta, wire, check_every)),
+            "exchanged parameters": str(layout.names),
+        }
+        device = self.memory.vector.device
+        self._roll = RollCall(group, device, common, timeout, call="Exchange", unit="round")
+        self.members = tuple(self._roll.members)
+        self._rounds = RankRounds(
+            self.agreed, self.memory, self.rule, self._outer, model.buffers, group, self.members
+        )
+        self._replicas = Replicas(model.parameters(), group, group, 0, self.members, "copy", device)
+        with self._roll.naming(0):
+            self._updates.resume(None, self._settle)
+
+    def __repr__(self) -> str:
+        return f"Exchange({self.rule}, {self.n} ranks, round {self.agreed.round})"
+
+    @property
+    def n_steps(self) -> int:
+        """The number of steps."""
+        return self._updates.n_steps
+
+    @property
+    def tile_weights(self) -> Tensor | None:
+        """[t, n] weights of the ranks in each tile of the last block (t = 1 for one rule); or None."""
+        return self._rounds.tile_weights
+
+    @property
+    def rejected(self) -> list[int]:
+        """The ranks that were left out of every tile of the last round."""
+        weights = self.tile_weights
+        return [] if weights is None else torch.nonzero((weights == 0).all(0))[:, 0].tolist()
+
+    @property
+    def weights(self) -> Tensor | None:
+        """[n] weights of the ranks in the last round, averaged over tiles; None before."""
+        return None if self.tile_weights is None else self.tile_weights.mean(0)
+
+    @property
+    def n_left_out(self) -> list[int]:
+        """How many of its own updates each rank has left out as garbage, as far as it says so."""
+        return list(self._rounds.n_left_out)
+
+    @property
+    def counts(self) -> Tensor:
+        """[n] number of rounds in which each rank was left out, or had little weight.
+
+        Little is less than a quarter of the median rank's mean weight: the geometric median gives
+        every row some weight, in inverse proportion to its distance.
+        """
+        return self.monitor.counts.clone()
+
+    def suspects(self) -> list[Suspect]:
+        """The ranks that were left out, or had little weight, in 10 of the last 20 rounds."""
+        return self.monitor.suspects()
+
+    @property
+    def longest_wait(self) -> int:
+        """Rounds for which some tile has not been sent."""
+        return int(self.agreed.waits.max())
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this rank sent to all others in the last round, without headers."""
+        return self._rounds.messages.bytes_sent
+
+    def step(self) -> bool:
+        """Make a step, in the place of `optimizer.step()`; returns whether it was a round.
+
+        All ranks call it equally often. If a round fails, the update stays in the memory.
+        """
+        if not self._updates.step(self.memory):
+            return False
+        self._roll.beat(self.agreed.round)
+        with self._roll.naming(self.agreed.round):
+            self._rounds.make()
+            if self._check_every and self.agreed.round % self._check_every == 0:
+                self._replicas.check()
+        self._updates.begin()
+        means = self.weights
+        assert means is not None
+        # Without inner products: those of different blocks cannot be compared with each other.
+        nothing = means.new_full((self.n, self.n), torch.nan)
+        self.monitor.observe(nothing, means < LITTLE * means.median())
+        return True
+
+    def _settle(self) -> bool:
+        """Take the parameters of the majority; returns whether this rank had them."""
+        return self.rank not in self._replicas.check()
+
+    def _log_suspect(self, suspect: Suspect) -> None:
+        log.warning("%s is suspect: %s", self.members[suspect.row], suspect.reason)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank needs to resume: its memory, and what all ranks have in common.
+
+        Between two rounds of local steps it holds the shared parameters as well, because those of
+        the model are the rank's own.
+        """
+        shared = self._updates.shared
+        return {
+            "rank": self.rank,
+            "n_ranks": self.n,
+            "n_steps": self.n_steps,
+            "agreed": self.agreed.state_dict(),
+            "outer": self._outer.state_dict(),
+            "memory": self.memory.state_dict(),
+            "monitor": self.monitor.state_dict(),
+            "shared": None if shared is None else shared.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Resume, after the model and the optimizer have been loaded; all ranks call it.
+
+        A rank without a state (None), or with one of another round than most, takes the round and
+        the parameters of the majority, and begins with an empty memory. With another number of
+        ranks, who was left out before is forgotten.
+
+        Args:
+            state: that of the same rank, or None.
+        """
+        if state is not None and (
+            not isinstance(state, dict) or set(state) != set(self.state_dict())
+        ):
+            raise failure("state", "be a state of Exchange", type(state).__name__)
+        if state is not None and state["rank"] != self.rank:
+            raise failure("state", f"be that of rank {self.rank}", f"that of rank {state['rank']}")
+        self._roll.agree("load_state_dict", "a state or None")
+        with self._roll.naming(self.agreed.round):
+            device = self.memory.vector.device
+            common = CommonState(_common(self.state_dict()), self._group, self.members, device)
+            found, is_own = common.settle(None if state is None else _common(state))
+            if found is not None:
+                self._take(found)
+                self.memory.clear()
+            if state is not None and is_own:
+                self.memory.load_state_dict(state["memory"])
+                describe_forgotten(state, self.n)
+                if state["n_ranks"] == self.n:
+                    self.monitor.load_state_dict(state["monitor"])
+            shared = state["shared"] if state is not None and is_own else None
+            self._updates.resume(shared, self._settle)
+
+    def _take(self, common: dict[str, Tensor]) -> None:
+        """Take the state that all ranks have in common."""
+        self._updates.n_steps, number = common["numbers"].tolist()
+        self.agreed.load_state_dict({"round": number} | common)
+        self._outer.load_state_dict({"velocity": common.get("velocity")})
+
+
+def _common(state: dict[str, Any]) -> dict[str, Tensor]:
+    """The part of a state that all ranks have in common, as tensors."""
+    agreed, velocity = state["agreed"], state["outer"]["velocity"]
+    found = {
+        "numbers": torch.tensor([state["n_steps"], agreed["round"]]),
+        "waits": agreed["waits"],
+        "scores": agreed["scores"],
+    }
+    return found if velocity is None else found | {"velocity": velocity}
