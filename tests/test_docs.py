@@ -27,6 +27,7 @@ from holdfast.lab import (
     records,
     report,
     schedules,
+    schemes,
     sweep,
     training,
 )
@@ -48,13 +49,14 @@ BASES = {
     "Measurement",
     "Partition",
     "Schedule",
+    "Scheme",
     "VERSION",
     "Watcher",
     "measurements",
 }
 """Names of the lab that users meet only in signatures."""
 
-LAB = (lab, records, data, models, optimizers, partitions, schedules, training)
+LAB = (lab, records, data, models, optimizers, partitions, schedules, schemes, training)
 EXPERIMENTS = (paper, paper.measurements, report, sweep)
 
 

@@ -222,12 +222,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
     },
     "Training": {
         "rows": Option(
-            int | None,
-            "Slices of the batch, or clients, per step.",
-            None,
-            "n_rows",
-            min=1,
-            show_default="32",
+            int | None, "Slices of the batch per step.", None, "n_rows", min=1, show_default="32"
         ),
         "batch": Option(int, "Samples per row.", 16, "row_size", min=1),
         "partition": Option(
