@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 import holdfast.lab.training._directions as module
 import holdfast.lab.training._loop as loop
-import holdfast.lab.training._step_parts as step_parts
 import holdfast.lab.training._step_parts as parts
+import holdfast.lab.training._step_parts as step_parts
 from holdfast.lab.config import Threat
 from holdfast.lab.data import DataSet, load
 from holdfast.lab.models import models
@@ -178,6 +178,7 @@ def test_masks_mark_the_columns_of_a_layer_and_of_a_class() -> None:
     assert all(bool((part == 0).all()) for part in marked.values())
     # The score of class 0 depends on nothing else in the last layer, and on these columns.
     score = model(torch.rand(4, 1, 28, 28))[:, 0].sum()
+    assert isinstance(linear, nn.Linear)
     weight, bias = torch.autograd.grad(score, [linear.weight, linear.bias])
     by_name = dict(zip(layout.names, layout.split(masks["class"]), strict=True))
     assert torch.equal(
