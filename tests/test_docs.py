@@ -92,9 +92,9 @@ def test_the_page_of_training_has_every_public_name() -> None:
     assert not_mentioned(names, page("training.md")) == []
 
 
-def test_the_page_of_the_guard_has_every_public_name() -> None:
+def test_the_pages_of_ranks_have_every_public_name() -> None:
     names = {*distributed.__all__, monitor.Monitor.__name__, monitor.Suspect.__name__}
-    assert not_mentioned(names, page("guard.md")) == []
+    assert not_mentioned(names, page("guard.md") + page("exchange_operators.md")) == []
 
 
 def test_the_page_of_the_lab_has_every_public_name() -> None:
