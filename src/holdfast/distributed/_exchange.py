@@ -15,7 +15,7 @@ from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
 from holdfast.distributed._plain import GradientReducer
 from holdfast.distributed._replicas import Replicas
-from holdfast.distributed._resume import CommonState, describe_forgotten
+from holdfast.distributed._resume import CommonState, common_tensors, describe_forgotten
 from holdfast.distributed._roll_call import RollCall
 from holdfast.distributed._rounds import RankRounds
 from holdfast.distributed._suitable import check_exchangeable, check_rule_of_tiles, tensors_of
@@ -266,8 +266,10 @@ class Exchange:
         self._roll.agree("load_state_dict", "a state or None")
         with self._roll.naming(self.agreed.round):
             device = self.memory.vector.device
-            common = CommonState(_common(self.state_dict()), self._group, self.members, device)
-            found, is_own = common.settle(None if state is None else _common(state))
+            common = CommonState(
+                common_tensors(self.state_dict()), self._group, self.members, device
+            )
+            found, is_own = common.settle(None if state is None else common_tensors(state))
             if found is not None:
                 self._take(found)
                 self.memory.clear()
@@ -284,14 +286,3 @@ class Exchange:
         self._updates.n_steps, number = common["numbers"].tolist()
         self.agreed.load_state_dict({"round": number} | common)
         self._outer.load_state_dict({"velocity": common.get("velocity")})
-
-
-def _common(state: dict[str, Any]) -> dict[str, Tensor]:
-    """The part of a state that all ranks have in common, as tensors."""
-    agreed, velocity = state["agreed"], state["outer"]["velocity"]
-    found = {
-        "numbers": torch.tensor([state["n_steps"], agreed["round"]]),
-        "waits": agreed["waits"],
-        "scores": agreed["scores"],
-    }
-    return found if velocity is None else found | {"velocity": velocity}

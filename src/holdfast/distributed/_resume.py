@@ -94,6 +94,17 @@ class CommonState:
         }
 
 
+def common_tensors(state: dict[str, Any]) -> dict[str, Tensor]:
+    """The part of a state that all ranks have in common, as tensors."""
+    agreed, velocity = state["agreed"], state["outer"]["velocity"]
+    found = {
+        "numbers": torch.tensor([state["n_steps"], agreed["round"]]),
+        "waits": agreed["waits"],
+        "scores": agreed["scores"],
+    }
+    return found if velocity is None else found | {"velocity": velocity}
+
+
 def describe_forgotten(state: dict[str, Any], n: int) -> None:
     """Say which memories of an earlier run belong to no rank of this one."""
     if state["n_ranks"] > n:
