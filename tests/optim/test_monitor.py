@@ -66,7 +66,7 @@ def test_it_observes_the_inner_products_of_whole_rows(make: Callable[[], Any]) -
         rows = source_of(model)(x, y)
         matrix = matrix_of(rows)
         optimizer.step(rows)
-        torch.testing.assert_close(seen.products[-1], matrix @ matrix.T, rtol=1e-5, atol=1e-9)
+        torch.testing.assert_close(seen.products[-1], matrix @ matrix.T, rtol=1e-4, atol=1e-7)
         assert optimizer.result is not None
         assert torch.equal(seen.rejected[-1], optimizer.result.rejected)
     assert monitor.n_steps == 3
