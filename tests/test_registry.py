@@ -82,7 +82,7 @@ def test_defaults_are_left_out() -> None:
         ("krum(n_bad=-1)", r"`n_bad` must be a whole number of at least 0, got -1\."),
         (
             "mixing(n_bad=3)",
-            r"`mixing` must be followed by the rule it wraps, as in 'mixing\(\.\.\.\) \| mean'\.",
+            r"`mixing` must be followed by the rule it wraps, as in 'mixing\(\.\.\.\) \| rule'\.",
         ),
         ("mean | krum(n_bad=1)", r"`mean` must stand last, because it wraps no rule\."),
         ("", r"`rule` must have the form 'name\(argument=value\) \| name', got ''\."),

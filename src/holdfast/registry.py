@@ -165,8 +165,9 @@ class Registry(Names[type[T]]):
         if missing == [self._inner]:
             raise ValueError(
                 f"`{name}` must be followed by the {self._kind} it wraps, "
-                f"as in '{name}(...) | mean'."
+                f"as in '{name}(...) | {self._kind}'."
             )
+        missing = [key for key in missing if key != self._inner]
         wanted = " and ".join(missing)
         one_of: tuple[str, ...] = getattr(member, "one_of", ())
         if not missing and all(arguments.get(key) is None for key in one_of):

@@ -1,6 +1,7 @@
 """A rule on each tile: equal to a loop over tiles, certified, robust in every tile."""
 
 import json
+from typing import Any
 
 import mpmath
 import pytest
@@ -304,6 +305,32 @@ def test_weights_from_many_gram_matrices(text: str) -> None:
             assert found.shape == (12, 11)
             assert found.dtype == torch.float64
             assert bool((difference <= 5e-3 * usual(sets.norm(dim=2).T)).all())
+
+
+def test_approximate_weights_are_those_of_the_common_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sets that are certain have the same weights, and no set is solved alone."""
+    alone, solve = [], Aggregator.weights_from_gram
+
+    def counted(rule: Aggregator, gram: Tensor, **arguments: Any) -> Tensor:
+        alone.append(gram)
+        return solve(rule, gram, **arguments)
+
+    monkeypatch.setattr(Aggregator, "weights_from_gram", counted)
+    sets = gaussian(6 * 9, 7, dtype=torch.float64).view(6, 9, 7)
+    sets[3] = 1e5 + sets[3]  # digits of its distances are lost
+    grams = torch.bmm(sets, sets.mT)
+    for text, n_alone in (("geometric-median", 1), ("radius-filter", 1), ("medoid", 6)):
+        rule = rules.parse(text)
+        alone.clear()
+        careful = rule.weights_from_grams(grams)
+        assert len(alone) == n_alone, text
+        alone.clear()
+        quick = rule.weights_from_grams(grams, approximate=True)
+        assert len(alone) == (6 if text == "medoid" else 0)
+        certain = torch.arange(6) != 3
+        assert torch.equal(careful[certain], quick[certain])
 
 
 def test_weights_from_many_gram_matrices_with_row_weights() -> None:

@@ -167,11 +167,12 @@ class Huddle(Attack):
             parts = trials.split(TILES)
             return torch.cat([_search_tiles(part, smallest, largest) for part in parts])
         if previous is None or context.step % GRID_EVERY == 0:
-            return _best(trials, [[k, s] for k in _sizes(smallest, largest) for s in GRID], largest)
+            grid = [[k, s] for k in _sizes(smallest, largest) for s in GRID]
+            return _best(trials, grid, largest)[0]
         k, s = previous
         other_sizes = [size for size in (k + 1, k - 1) if smallest <= size <= largest]
         near = [[k, ratio * s] for ratio in RATIOS] + [[size, s] for size in other_sizes]
-        return _best(trials, [previous, *near], largest)
+        return _best(trials, [previous, *near], largest)[0]
 
 
 Trials = RuleTrials | TileTrials
@@ -194,15 +195,19 @@ def _sizes(smallest: int, largest: int, n_sizes: int = N_SIZES) -> list[int]:
 
 def _search_tiles(trials: Trials, smallest: int, largest: int) -> Tensor:
     """[n_tiles, 2] the best k and s of every tile."""
-    first = _best(trials, [[largest, s] for s in TILE_GRID], largest)
-    nearby = [first, *(first * torch.tensor([1.0, ratio]) for ratio in TILE_RATIOS)]
+    first, harm = _best(trials, [[largest, s] for s in TILE_GRID], largest)
+    nearby = [first * torch.tensor([1.0, ratio]) for ratio in TILE_RATIOS]
     for size in _sizes(smallest, largest, 4)[1:]:
         nearby.append(torch.stack([torch.full_like(first[:, 0], size), first[:, 1]], dim=1))
-    return _best(trials, torch.stack(nearby, dim=1), largest)
+    second, its_harm = _best(trials, torch.stack(nearby, dim=1), largest)
+    return second.where((its_harm > harm)[:, None], first)
 
 
-def _best(trials: Trials, choices: Tensor | list[list[float]], n_bad: int) -> Tensor:
-    """[n_tiles, 2] the first of the choices [n_tiles, c, 2] of k and s that does the most harm."""
+def _best(trials: Trials, choices: Tensor | list[list[float]], n_bad: int) -> tuple[Tensor, Tensor]:
+    """[n_tiles, 2] the most harmful of the choices [n_tiles, c, 2] of k and s, and its harm.
+
+    The first, among equals.
+    """
     if not isinstance(choices, Tensor):
         choices = torch.tensor(choices, dtype=torch.float64).expand(trials.n_tiles, -1, -1)
     sizes, strengths = choices[..., :1], choices[..., 1:]
@@ -210,5 +215,6 @@ def _best(trials: Trials, choices: Tensor | list[list[float]], n_bad: int) -> Te
     own = torch.diag_embed((~in_group).double())
     coefficients = torch.cat([(strengths * in_group)[..., None], own], dim=-1)
     harms = trials.along(coefficients)
-    best = harms.where(~harms.isnan(), -torch.inf).argmax(1)  # a NaN is no harm
-    return choices[torch.arange(len(choices)), best]
+    harms = harms.where(~harms.isnan(), -torch.inf)  # a NaN is no harm
+    each, best = torch.arange(len(choices)), harms.argmax(1)
+    return choices[each, best], harms[each, best]

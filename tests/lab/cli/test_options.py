@@ -60,7 +60,8 @@ def test_every_attack_and_corruption_trains() -> None:
     others = set(names_of(Kind.ATTACKS)) - {"late"}
     for name in [*sorted(others), "late(start=1) | scaled-flip", "wrong-labels(labels=3)"]:
         with case(name):
-            _first, last, end = trained(attack=name, corrupt=0.25)
+            text = "late(start=1) | huddle" if name == "late" else name
+            _first, last, end = trained(attack=text, corrupt=0.25)
             assert end == {"end": "finished", "step": 2}
             measured = name in ("backdoor", "wrong-labels(labels=3)")
             assert ("attack_success" in last) == measured
