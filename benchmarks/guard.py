@@ -243,8 +243,8 @@ def costs_at_scale() -> Table:
     token and parameter), 4e13 in float32 products, an interface of 50 GB/s of its own; 8 ranks per
     node; 24, 48 and 96 units for 1e9, 1e10 and 1e11 parameters. The Gram matrix takes n · d
     multiplications per rank, the products travel once per unit (8 · n² bytes, twice), and every
-    rank decides on a CPU (the table above: the rule per unit, with n², the watch once per step,
-    with n³). Nothing of it is hidden behind the backward pass. `rows as nodes`: n / 8 rows.
+    rank decides on a CPU (the table above: the rule per unit, the watch once per step, both with
+    n²). Nothing of it is hidden behind the backward pass. `rows as nodes`: n / 8 rows.
 
     The share of the Gram matrix does not depend on the number of parameters: n over three times the
     number of tokens per rank, times the ratio of the two speeds. With rows as ranks the guard is
@@ -272,12 +272,12 @@ def added(n_rows: int, n_ranks: int, d: float, n_units: int) -> dict[str, float]
     return {
         "gram": gram_flops(n_rows, d * n_rows / n_ranks) / FLOAT32_FLOPS,
         "products": n_units * 2 * 8 * n_rows**2 / RATE,
-        "decision": n_units * RULE * n_rows**2 + WATCH * n_rows**3,
+        "decision": (n_units * RULE + WATCH) * n_rows**2,
     }
 
 
-RULE, WATCH = 4e-8, 6.5e-11
-"""Seconds of the rule by n² and of the watch by n³, from the table of decisions at 2,048 rows."""
+RULE, WATCH = 2.8e-8, 2.1e-9
+"""Seconds of the rule and of the watch by n², from the table of decisions at 2,048 rows."""
 
 
 TABLES: dict[str, Callable[[], Table]] = {
@@ -320,16 +320,15 @@ def bars(results: dict[str, Any]) -> Table:
 
 BARS = (
     "What was to be reached, and what was. Four ranks share two cores, so that everything that a "
-    "rank computes counts twice. What is missed is missed for three reasons. (1) An aggregation has "
-    "three exchanges, one after the other, where an all-reduce is one, and about 1.5 ms of small "
-    "tensor operations per rank (Gram matrix of 4 rows, decision, watch) that do not depend on d: "
-    "beside an all-reduce of LeNet's gradient within one machine, which takes 4 ms, they weigh most. "
-    "(2) A rule for the whole model cannot send its result before the last bucket has come: half of "
-    "the bytes are not hidden behind the backward pass, where plain DDP hides nearly all. Per bucket "
-    "they are hidden, too. (3) Between hosts, the rest is not examined; probably what a rank computes "
-    "delays what it sends, because four hosts share two cores. "
-    "Each rank was pinned to a core, with priority over the rest of the machine, which was not idle. "
-    "Ratios of LeNet's size moved between runs: aggregation 2.5 to 3.4, DDP step 1.17 to 1.25; those "
-    "of ResNet-18 less, 1.9 to 2.05 and 1.02 to 1.10. The tables have the last run. The bar on memory "
-    "stands for O(d)."
+    "rank computes counts twice. All of ResNet-18 is within its bars; what is missed is LeNet on "
+    "loopback and at 1 Gbit/s. An aggregation has three exchanges, one after the other, where an "
+    "all-reduce is one, and about 3 ms of small tensor operations per rank (Gram matrix of 4 rows, "
+    "decision, watch) that do not depend on d: they weigh most beside an all-reduce of LeNet's "
+    "gradient within one machine, which takes 7 ms. And a rule for the whole model cannot send its "
+    "result before the last bucket has come: half of the bytes are not hidden behind the backward "
+    "pass, where plain DDP hides nearly all. Per bucket they are hidden, too. Each rank was pinned "
+    "to a core, with priority over the rest of the machine, which was not idle. Ratios of LeNet's "
+    "size moved between runs and machines: aggregation 2.2 to 3.4, DDP step 1.17 to 1.25, at 1 "
+    "Gbit/s 1.17 to 1.6; those of ResNet-18 less, 1.4 to 2.05, 0.99 to 1.10 and 1.04 to 1.31. The "
+    "tables have the last run. The bar on memory stands for O(d)."
 )

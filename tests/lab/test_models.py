@@ -16,6 +16,8 @@ SIZES = [
     ("tiny-cnn", GRAY, 412),
     ("mlp", GRAY, 101_770),
     ("small-mlp", GRAY, 50_890),
+    ("small-cnn", COLOR, 19_466),
+    ("small-cnn", GRAY, 160 + 4_640 + 9_248 + 32 * 9 * 10 + 10),
     ("logistic-regression", GRAY, 7_850),
     ("resnet-18", COLOR, 11_173_962),
     ("resnet-18", GRAY, 11_173_962 - 2 * 64 * 9),
@@ -56,7 +58,7 @@ def test_parameters_come_from_the_generator_only(name: str) -> None:
 @every_model
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     model = models[name](generator=stream(0, "model")).train()
-    shape = COLOR if name == "resnet-18" else GRAY
+    shape = COLOR if name in ("resnet-18", "small-cnn") else GRAY
     images = torch.randn(4, *shape, generator=stream(0, "images"))
     nn.functional.cross_entropy(model(images), torch.arange(4)).backward()
     assert all(
