@@ -14,6 +14,7 @@ project's root:
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -26,7 +27,7 @@ from holdfast.lab.optimizers import Sgd
 from holdfast.lab.partitions import partitions
 from holdfast.lab.schemes import schemes
 from holdfast.lab.training import run as train
-from holdfast.threats import Adversaries
+from holdfast.threats import Adversaries, report_lies
 
 TILES = "blockwise(tile=64) | geometric-median"
 MEDIAN = "geometric-median"
@@ -36,6 +37,7 @@ WAYS = {
     "worker momentum 0.9": ("everything", 0.9, MEDIAN),
     "worker momentum 0.99": ("everything", 0.99, MEDIAN),
     "exchange, 10 %": ("exchange(send=0.1)", 0.0, TILES),
+    "exchange, 5 %": ("exchange(send=0.05)", 0.0, TILES),
     "exchange, 2 %": ("exchange(send=0.02)", 0.0, TILES),
     "exchange, 1 %": ("exchange(send=0.01)", 0.0, TILES),
     "exchange, 2 %, one median": ("exchange(send=0.02)", 0.0, MEDIAN),
@@ -45,15 +47,19 @@ WAYS = {
         "blockwise(tile=64) | mixing(bad_fraction=0.4) | geometric-median",
     ),
     "exchange, 2 %, no wait": ("exchange(send=0.02, min_wait=1)", 0.0, TILES),
+    "exchange, 2 %, wait of 10": ("exchange(send=0.02, min_wait=10)", 0.0, TILES),
     "random block, 2 %": ("exchange(send=0.02, report_every=None)", 0.0, TILES),
     "RoSDHB 0.9": ("rosdhb(send=0.02, momentum=0.9)", 0.0, MEDIAN),
     "RoSDHB 0.99": ("rosdhb(send=0.02, momentum=0.99)", 0.0, MEDIAN),
     "Byz-EF21 0.9": ("byz-ef21(send=0.02, momentum=0.9)", 0.0, MEDIAN),
     "Byz-EF21 0.99": ("byz-ef21(send=0.02, momentum=0.99)", 0.0, MEDIAN),
+    "norm-filtered, 2 %": ("norm-filtered(send=0.02)", 0.0, "norm-filter(bad_fraction=0.4)"),
+    "scatter mean, 2 %": ("scatter-mean(send=0.02)", 0.0, "mean"),
 }
 """How workers send, their momentum, and the rule."""
 
 NONE = "none"
+LIES = ["huge", "zero", "nan", "starve", "low-signal"]
 ATTACKS = {
     NONE: None,
     "huddle: mean": "huddle(direction='mean')",
@@ -67,6 +73,8 @@ ATTACKS = {
     "IPM, optimized": "inner-product(factor='optimized')",
     "min-max": "bounded-distance",
     "scaled flip": "scaled-flip",
+    "huddle: std, late": "late(start=200) | huddle(direction='std')",
+    **{f"huddle: std, reports {lie}": "huddle(direction='std')" for lie in LIES},
 }
 
 
@@ -76,6 +84,9 @@ def measured(run: Run) -> Run:
     attack = ATTACKS[run["attack"]]
     liars = Adversaries(bad_fraction=run["liars"], redrawn=False)
     threat = Threat() if attack is None else parse_threat(attack, liars)
+    *_, lie = run["attack"].split("reports ")
+    if lie in LIES:
+        threat = replace(threat, lie=report_lies.parse(lie))
     config = Config(
         data="fashion-mnist",
         model=run["model"],

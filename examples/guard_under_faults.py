@@ -34,7 +34,7 @@ CASES = {
     "LeNet, DDP, 4 ranks": ("lenet", "momentum", 4, 200),
     "LeNet, DDP, 8 ranks": ("lenet", "momentum", 8, 200),
     "tiny GPT-2, FSDP2, 4 ranks": ("gpt-2", "adamw", 4, 200),
-    "tiny GPT-2, FSDP2, 8 ranks": ("gpt-2", "adamw", 8, 200),
+    "tiny GPT-2, FSDP2, 8 ranks": ("gpt-2", "adamw", 8, 100),
 }
 """The model, the optimizer, the number of ranks and of steps."""
 
@@ -178,7 +178,7 @@ def main() -> None:
     names = list(CASES)
     parser.add_argument("--cases", nargs="+", choices=names, default=names, metavar="CASE")
     parser.add_argument("--faults", nargs="+", choices=SHOWN, default=SHOWN, metavar="FAULT")
-    parser.add_argument("--steps", type=int, help="instead of 200")
+    parser.add_argument("--steps", type=int, help="for all cases")
     record = Path("guard_under_faults.jsonl")
     parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
     parser.add_argument("--page", type=Path, help="file whose tables are rewritten")
