@@ -1,13 +1,26 @@
 """Models have the sizes the paper states and draw their parameters from the given generator."""
 
 import itertools
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from holdfast.lab.models import lenet, logistic_regression, mlp, models, resnet_18, tiny_cnn
+from holdfast.lab.config import Config
+from holdfast.lab.models import (
+    architecture,
+    lenet,
+    logistic_regression,
+    mlp,
+    models,
+    resnet_18,
+    tiny_cnn,
+)
+from holdfast.lab.optimizers import Sgd
+from holdfast.lab.training import run, trained_model
 from holdfast.seeds import stream
 
 GRAY, COLOR = (1, 28, 28), (3, 32, 32)
@@ -96,3 +109,65 @@ def test_images_too_small_for_lenet_are_refused() -> None:
 def test_a_number_instead_of_a_generator_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"`generator` must be a torch.Generator, got int\."):
         models[name](generator=3)  # type: ignore[arg-type]
+
+
+OWN = """
+from torch import nn
+
+def network():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.BatchNorm1d(12), nn.Linear(12, 10))
+
+def number():
+    return 3
+
+def for_color():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+
+def flat():
+    return nn.Flatten(0)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_networks.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_networks", raising=False)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_function_of_the_users_is_a_model(tmp_path: Path) -> None:
+    build = architecture("own_networks:network")
+    first, again = (build(generator=stream(0, "model")) for _ in range(2))
+    assert first.training
+    for one, other in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+    config = Config(model="own_networks:network", n_rows=4, n_steps=30, optimizer=Sgd(lr=0.1))
+    record = run(config, tmp_path / "run")
+    assert record.accuracy is not None
+    assert record.accuracy > 0.5
+    assert isinstance(trained_model(tmp_path / "run"), nn.Sequential)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere:network", "No module named 'nowhere'"),
+        ("own_networks:missing", "has no attribute 'missing'"),
+        ("own_networks:number", "must return a torch.nn.Module, got int"),
+        ("own_networks:for_color", r"must take images \[b, 1, 28, 28\]"),
+        ("own_networks:flat", r"return \[b, classes\], got \(1568,\)"),
+    ],
+)
+def test_what_is_no_model_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        architecture(name)(shape=GRAY, generator=stream(0, "model"))
+
+
+def test_a_record_with_a_function_is_read_without_it() -> None:
+    assert Config(model="package_that_is_gone.module:function").model.endswith("function")
+    for name in ("package:", ":function", "a b:c", "x:y:z"):
+        with pytest.raises(ValueError, match="`model` must be one of"):
+            Config(model=name)

@@ -112,7 +112,13 @@ TABLE: dict[str | None, dict[str, Option]] = {
         "data": Option(
             str, "See `holdfast list data`.", "fashion-mnist-slice", "data", kind=Kind.DATA
         ),
-        "model": Option(str, "See `holdfast list models`.", "lenet", "model", kind=Kind.MODELS),
+        "model": Option(
+            str,
+            "See `holdfast list models`, or a function of yours, package.module:function.",
+            "lenet",
+            "model",
+            kind=Kind.MODELS,
+        ),
         "size": Option(Size, "smoke: a minute; quick: hours; full: as in the paper.", Size.QUICK),
         "variant": Option(
             Variant, "As the paper's text says, or as its published runs were.", Variant.PAPER

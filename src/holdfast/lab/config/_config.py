@@ -8,7 +8,7 @@ from holdfast.checks import check_count, check_enough_rows, check_instance, chec
 from holdfast.lab.config._threat import Threat
 from holdfast.lab.config._workers import Workers
 from holdfast.lab.data import data_sets
-from holdfast.lab.models import models
+from holdfast.lab.models import is_own_model, models
 from holdfast.lab.optimizers import OptimizerSpec, Sgd
 from holdfast.lab.partitions import Partition, Shuffled
 from holdfast.lab.schedules import Constant, Schedule
@@ -28,7 +28,8 @@ class Config:
 
     Args:
         data: name of the data set.
-        model: name of the architecture.
+        model: name of the architecture, or a function as `"package.module:function"`; see
+            :func:`holdfast.lab.models.architecture`.
         partition: assignment of samples to rows.
         n_rows: rows per step.
         row_size: samples per row.
@@ -76,9 +77,13 @@ class Config:
     workers: Workers | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("data", data_sets), ("model", models)):
-            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
-                raise unknown_name(name, known, getattr(self, name))
+        if not isinstance(self.data, str) or self.data not in data_sets:
+            raise unknown_name("data", data_sets, self.data)
+        # A function is imported by the run that trains it, not by everyone who reads a record.
+        if not isinstance(self.model, str) or not (
+            self.model in models or is_own_model(self.model)
+        ):
+            raise unknown_name("model", models, self.model)
         for entry in fields(self):
             if isinstance(entry.type, type) and entry.type not in (str, int, float):
                 check_instance(entry.name, getattr(self, entry.name), entry.type)

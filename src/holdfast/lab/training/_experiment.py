@@ -10,7 +10,7 @@ from holdfast.checks import failure
 from holdfast.exchange import WorkerMomentum
 from holdfast.lab.config import Config
 from holdfast.lab.data import DataSet
-from holdfast.lab.models import models
+from holdfast.lab.models import architecture
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._directions import DRIFT_SAMPLES, bad_parameters, check_directions
 from holdfast.lab.training._worker_rounds import WorkerRounds
@@ -70,9 +70,10 @@ class Experiment:
         self.attack_state: Tensor | None = None
         self.direction: Tensor | None = None
 
-    def _initial_model(self) -> nn.Sequential:
+    def _initial_model(self) -> nn.Module:
         config = self.config
-        model = models[config.model](shape=self.data.shape, generator=stream(config.seed, "model"))
+        build = architecture(config.model)
+        model = build(shape=self.data.shape, generator=stream(config.seed, "model"))
         return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
     @cached_property

@@ -15,7 +15,7 @@ from holdfast.checks import check_nonnegative, failure
 from holdfast.errors import DivergedError, NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.config import Config, config_from_json, config_to_json, hash_of
 from holdfast.lab.data import load
-from holdfast.lab.models import models
+from holdfast.lab.models import architecture
 from holdfast.lab.records import (
     METRICS_FILE,
     RUN_FILE,
@@ -205,7 +205,7 @@ def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
             "whose run ended before its first."
         )
     state = load_checkpoint(folder / CHECKPOINT_FILE)
-    model = models[config.model](shape=tuple(state["shape"]), generator=torch.Generator())
+    model = architecture(config.model)(shape=tuple(state["shape"]), generator=torch.Generator())
     model.load_state_dict(state["experiment"]["model"])
     return model.eval()
 
