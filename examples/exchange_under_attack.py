@@ -35,6 +35,7 @@ MEDIAN = "geometric-median"
 WAYS = {
     "everything sent": ("everything", 0.0, MEDIAN),
     "worker momentum 0.9": ("everything", 0.9, MEDIAN),
+    "worker momentum 0.9, tiles": ("everything", 0.9, TILES),
     "worker momentum 0.99": ("everything", 0.99, MEDIAN),
     "exchange, 10 %": ("exchange(send=0.1)", 0.0, TILES),
     "exchange, 5 %": ("exchange(send=0.05)", 0.0, TILES),
@@ -52,6 +53,7 @@ WAYS = {
     "RoSDHB 0.9": ("rosdhb(send=0.02, momentum=0.9)", 0.0, MEDIAN),
     "RoSDHB 0.99": ("rosdhb(send=0.02, momentum=0.99)", 0.0, MEDIAN),
     "Byz-EF21 0.9": ("byz-ef21(send=0.02, momentum=0.9)", 0.0, MEDIAN),
+    "Byz-EF21 0.9, tiles": ("byz-ef21(send=0.02, momentum=0.9)", 0.0, TILES),
     "Byz-EF21 0.99": ("byz-ef21(send=0.02, momentum=0.99)", 0.0, MEDIAN),
     "norm-filtered, 2 %": ("norm-filtered(send=0.02)", 0.0, "norm-filter(bad_fraction=0.4)"),
     "scatter mean, 2 %": ("scatter-mean(send=0.02)", 0.0, "mean"),

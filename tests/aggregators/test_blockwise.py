@@ -56,8 +56,19 @@ def kinds_of_rows() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("tile", [1, 16, 64, "parameter"])
-@pytest.mark.parametrize("text", MANY_AT_ONCE + ONE_BY_ONE)
-def test_equals_a_loop_over_tiles(text: str, tile: int | str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("text", MANY_AT_ONCE)
+def test_many_tiles_at_once_equal_a_loop(text: str, tile: int | str, dtype: torch.dtype) -> None:
+    assert_equals_a_loop(text, tile, dtype)
+
+
+@pytest.mark.parametrize("tile", [64, "parameter"])
+@pytest.mark.parametrize("text", ONE_BY_ONE)
+def test_other_rules_equal_a_loop(text: str, tile: int | str) -> None:
+    """They are one: what can differ is which columns a tile has, and where its result goes."""
+    assert_equals_a_loop(text, tile, torch.float32)
+
+
+def assert_equals_a_loop(text: str, tile: int | str, dtype: torch.dtype) -> None:
     rule = rules.parse(text)
     for kind, rows in kinds_of_rows().items():
         if tile == 1 and kind != "honest":
