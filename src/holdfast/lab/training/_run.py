@@ -3,7 +3,7 @@
 import io
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,9 +236,21 @@ def _read_own(config: Config, folder: Path) -> Record | None:
         return None
     known = read_record(folder)
     if known.hash != hash_of(config):
-        other = f"{folder}, which holds another (its hash is {known.hash[:8]})"
+        differences = ", ".join(_differences(known.config, config_to_json(config)))
+        other = f"{folder}, which holds another ({differences})"
         raise failure("folder", "be new, or hold this very run", other)
     return known
+
+
+def _differences(there: object, here: object, name: str = "") -> Iterator[str]:
+    """What differs between two configurations, such as "`optimizer.lr` is 0.1 there, 0.2 here"."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in {**there, **here}:
+            inner = f"{name}.{key}" if name else key
+            yield from _differences(there.get(key), here.get(key), inner)
+    elif there != here:
+        shown = [one.get("name", one) if isinstance(one, dict) else one for one in (there, here)]
+        yield f"`{name}` is {shown[0]} there, {shown[1]} here"
 
 
 def _withdraw(folder: Path) -> None:
