@@ -244,13 +244,15 @@ def _read_own(config: Config, folder: Path) -> Record | None:
 
 def _differences(there: object, here: object, name: str = "") -> Iterator[str]:
     """What differs between two configurations, such as "`optimizer.lr` is 0.1 there, 0.2 here"."""
-    if isinstance(there, dict) and isinstance(here, dict):
+    both = (there, here)
+    names = [one.get("name") if isinstance(one, dict) else one for one in both]
+    # Two rules, say, have different fields; their names tell more.
+    if isinstance(there, dict) and isinstance(here, dict) and names[0] == names[1]:
         for key in {**there, **here}:
             inner = f"{name}.{key}" if name else key
             yield from _differences(there.get(key), here.get(key), inner)
     elif there != here:
-        shown = [one.get("name", one) if isinstance(one, dict) else one for one in (there, here)]
-        yield f"`{name}` is {shown[0]} there, {shown[1]} here"
+        yield f"`{name}` is {names[0]} there, {names[1]} here"
 
 
 def _withdraw(folder: Path) -> None:
