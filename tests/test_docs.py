@@ -10,6 +10,7 @@ from holdfast import (
     aggregators,
     distributed,
     exchange,
+    federated,
     lab,
     monitor,
     optim,
@@ -102,6 +103,10 @@ def test_the_pages_of_ranks_have_every_public_name() -> None:
 
 def test_the_page_of_the_exchange_has_every_public_name() -> None:
     assert not_mentioned({*exchange.__all__}, page("exchange.md")) == []
+
+
+def test_the_page_of_federated_learning_has_every_public_name() -> None:
+    assert not_mentioned({*federated.__all__}, page("federated.md")) == []
 
 
 def test_the_page_of_the_lab_has_every_public_name() -> None:
