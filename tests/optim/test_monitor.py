@@ -38,7 +38,7 @@ class Seen:
         self.products: list[Tensor] = []
         self.rejected: list[Tensor] = []
         self._observe = monitor.observe
-        monitor.observe = self  # type: ignore[method-assign]
+        monitor.observe = self  # type: ignore[assignment,method-assign]
 
     def __call__(self, products: Tensor, rejected: Tensor) -> None:
         self.products.append(products)
