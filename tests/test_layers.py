@@ -31,6 +31,7 @@ LAB = [
         *("lab/data", "lab/models", "lab/optimizers", "lab/partitions", "lab/records"),
         *("lab/schedules", "lab/schemes"),
     },
+    {"lab/own_models"},
     {"lab/config"},
     {"lab/training"},
     {"lab/report", "lab/sweep"},

@@ -11,7 +11,6 @@ from torch import nn
 
 from holdfast.lab.config import Config
 from holdfast.lab.models import (
-    architecture,
     lenet,
     logistic_regression,
     mlp,
@@ -20,6 +19,7 @@ from holdfast.lab.models import (
     tiny_cnn,
 )
 from holdfast.lab.optimizers import Sgd
+from holdfast.lab.own_models import architecture
 from holdfast.lab.training import run, trained_model
 from holdfast.seeds import stream
 

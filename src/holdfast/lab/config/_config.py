@@ -8,8 +8,9 @@ from holdfast.checks import check_count, check_enough_rows, check_instance, chec
 from holdfast.lab.config._threat import Threat
 from holdfast.lab.config._workers import Workers
 from holdfast.lab.data import data_sets
-from holdfast.lab.models import is_own_model, models
+from holdfast.lab.models import models
 from holdfast.lab.optimizers import OptimizerSpec, Sgd
+from holdfast.lab.own_models import is_own_model
 from holdfast.lab.partitions import Partition, Shuffled
 from holdfast.lab.schedules import Constant, Schedule
 from holdfast.registry import unknown_name
@@ -29,7 +30,7 @@ class Config:
     Args:
         data: name of the data set.
         model: name of the architecture, or a function as `"package.module:function"`; see
-            :func:`holdfast.lab.models.architecture`.
+            :func:`holdfast.lab.own_models.architecture`.
         partition: assignment of samples to rows.
         n_rows: rows per step.
         row_size: samples per row.

@@ -10,7 +10,7 @@ from holdfast.checks import failure
 from holdfast.exchange import WorkerMomentum
 from holdfast.lab.config import Config
 from holdfast.lab.data import DataSet
-from holdfast.lab.models import architecture
+from holdfast.lab.own_models import architecture
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._directions import DRIFT_SAMPLES, bad_parameters, check_directions
 from holdfast.lab.training._worker_rounds import WorkerRounds

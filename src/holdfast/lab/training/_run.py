@@ -15,7 +15,7 @@ from holdfast.checks import check_nonnegative, failure
 from holdfast.errors import DivergedError, NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.config import Config, config_from_json, config_to_json, hash_of
 from holdfast.lab.data import load
-from holdfast.lab.models import architecture
+from holdfast.lab.own_models import architecture
 from holdfast.lab.records import (
     METRICS_FILE,
     RUN_FILE,
