@@ -22,7 +22,7 @@ LIBRARY = [
     {"aggregators"},
     {"monitor", "robust_step", "sources", "threats"},
     {"exchange", "optim"},
-    {"distributed", "testing"},
+    {"adapters", "distributed", "testing"},
 ]
 """From the ground up. Neighbors in one layer do not import each other."""
 
@@ -42,6 +42,7 @@ LAB = [
 LAYERS = [*LIBRARY, *LAB, {"__main__"}]
 
 EXTRAS = {
+    "adapters": {"torchjd"},
     "lab/data": {"PIL", "filelock", "platformdirs"},
     "lab/report": {"jinja2", "markdown_it", "matplotlib"},
     "lab/cli": {"platformdirs", "rich", "typer"},
