@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from holdfast.adapters.byzfl import VectorRule
 from holdfast.aggregators import rules
+from holdfast.errors import NonFiniteRowsError
 from holdfast.lab.data import fashion_mnist_slice
 from holdfast.seeds import stream
 
@@ -167,7 +168,7 @@ def test_their_server_trains_with_our_rule() -> None:
             for part in parts
         ]
         attacker = framework.ByzantineClient(
-            {"f": 4, "name": "InnerProductManipulation", "parameters": {"tau": 5.0}}
+            {"f": 4, "name": "InnerProductManipulation", "parameters": {"tau": 50.0}}
         )
         for _ in range(40):
             for client in clients:
@@ -178,4 +179,5 @@ def test_their_server_trains_with_our_rule() -> None:
         return float(server.compute_test_accuracy())
 
     assert accuracy("radius-filter") > 0.6
-    assert accuracy("mean") < 0.2
+    with pytest.raises(NonFiniteRowsError):  # all gradients have overflowed
+        accuracy("mean")
