@@ -1,0 +1,7 @@
+"""Flower: a rule in the place of the average, worker memory on the client, and the exchange."""
+
+from holdfast.federated._clients import RoundReport
+from holdfast.federated._local_grid import LocalGrid
+from holdfast.federated._robust_strategy import RobustStrategy
+
+__all__ = ["LocalGrid", "RobustStrategy", "RoundReport"]

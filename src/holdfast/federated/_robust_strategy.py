@@ -1,0 +1,103 @@
+from collections.abc import Callable
+from typing import final
+
+import torch
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp.strategy import Strategy
+
+from holdfast.aggregators import Aggregator
+from holdfast.federated._clients import RoundReport
+from holdfast.federated._model_arrays import ModelArrays, Numbers
+from holdfast.federated._replies import Sorted
+from holdfast.federated._wrapping import Decision, WrappingStrategy
+from holdfast.monitor import Suspect
+
+
+@final
+class RobustStrategy(WrappingStrategy[dict[str, Numbers]]):
+    """Any Flower strategy, with a rule in the place of the average.
+
+        strategy = RobustStrategy(FedAvg(fraction_train=0.5))
+
+    The rows are the clients' *updates*, their models minus the global one. The rule turns them into
+    one update, and the wrapped strategy gets the model that it makes as the only reply: it samples
+    clients, and applies its own server step, as before. Integer arrays and those without dimensions
+    are combined by the coordinate median, in their own dtype.
+
+    Every reply is checked by itself. One that failed, is malformed (other arrays, shapes or kinds
+    of numbers, no number of examples above zero), is not finite, belongs to another round, comes
+    twice or comes from a node that was not asked is dropped, with a reason, and never ends the
+    run. If most of the replies with content are malformed, or fewer are good than the rule needs,
+    the model stays as it is, a warning is logged, and the metrics say so.
+
+    Clients say how many examples they have. If the rule takes weights, it gets these numbers, but
+    no client counts more than `max_weight` times the median one, and no minority of clients has
+    half of the weight. Metrics of training and evaluation are weighted medians.
+
+    The arrays of replies are removed from their messages as they become rows, so that at most one
+    copy of all updates is in memory, and a second one of the largest array.
+
+    Args:
+        strategy: the strategy to wrap; those with a rule of their own are refused.
+        rule: a rule, or its name. The number of replies varies, so use rules with a `bad_fraction`
+            rather than with `n_bad`.
+        max_weight: times the median of the claimed numbers of examples; 1 makes weights equal.
+        window: number of rounds by which suspicion looks back; see
+            :class:`~holdfast.monitor.Monitor`.
+        on_round: called with the :class:`RoundReport` of every round of training.
+        on_suspect: called with a client that becomes suspect; by default a warning is logged.
+
+    Attributes:
+        report: that of the last round; None before.
+        rejected: the nodes that the rule left out in the last round.
+        weights: the weight of each node in the result of the last round.
+        dropped: why replies of the last round were not used, by node.
+        counts: rounds in which each node was rejected, had little weight, or sent garbage.
+
+    Example:
+        >>> from flwr.serverapp.strategy import FedAvg
+        >>> RobustStrategy(FedAvg(), "mixing(bad_fraction=0.2) | geometric-median")
+        RobustStrategy(FedAvg, NearestNeighborMixing(bad_fraction=0.2, rule=GeometricMedian()))
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        rule: Aggregator | str = "radius-filter",
+        *,
+        max_weight: float = 3.0,
+        window: int = 200,
+        on_round: Callable[[RoundReport], None] | None = None,
+        on_suspect: Callable[[Suspect], None] | None = None,
+    ) -> None:
+        super().__init__(
+            strategy,
+            rule,
+            max_weight=max_weight,
+            window=window,
+            on_round=on_round,
+            on_suspect=on_suspect,
+        )
+
+    def _instruct(self, server_round: int, model: ModelArrays, messages: list[Message]) -> None:
+        pass  # clients need not know
+
+    def _read(self, model: ModelArrays, record: ArrayRecord) -> dict[str, Numbers]:
+        return model.checked(record, list(model.values))
+
+    def _decide(
+        self, server_round: int, model: ModelArrays, found: Sorted[dict[str, Numbers]]
+    ) -> Decision:
+        self._check_enough(found)
+        rows = model.rows([reply.arrays for reply in found.good.values()])
+        finite = rows.finite()
+        if not bool(finite.all()):
+            nodes = list(found.good)
+            for i in torch.nonzero(~finite)[:, 0].tolist():
+                found.drop(nodes[i], "is not finite")
+            self._check_enough(found)
+            rows = rows.keep(torch.nonzero(finite)[:, 0])
+        voted = model.voted([reply.arrays for reply in found.good.values()])
+        result = self.rule.aggregate(rows, **self._arguments(server_round, found))
+        products = (result.gram or rows.gram()).for_all(rows.n)
+        return Decision(result, result.vector, voted, products)

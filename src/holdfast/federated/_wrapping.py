@@ -1,0 +1,327 @@
+"""The base of strategies that put a rule before the server step of another strategy."""
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from torch import Tensor
+
+from holdfast.aggregators import Aggregate, Aggregator, as_rule
+from holdfast.checks import check_positive, failure
+from holdfast.federated._clients import LITTLE, Clients, RoundReport, weights_of
+from holdfast.federated._model_arrays import ModelArrays, Numbers, numbers_of
+from holdfast.federated._replies import Sorted, capped_weights, median_metrics, sort_replies
+from holdfast.federated._wrappable import check_wrappable
+from holdfast.monitor import Suspect
+from holdfast.seeds import stream
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast")
+flower_log = logging.getLogger("flwr")
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What the rule has decided.
+
+    Attributes:
+        result: the aggregate of the replies, in the order of the good ones.
+        update: [d] what is added to the model.
+        voted: new values of the arrays that stand apart.
+        products: [n, n] inner products of the updates; NaN if they cannot be compared.
+    """
+
+    result: Aggregate
+    update: Tensor
+    voted: dict[str, Numbers]
+    products: Tensor
+
+
+@dataclass(eq=False)
+class _Round:
+    """The round that is under way."""
+
+    model: ModelArrays
+    arrays: ArrayRecord
+    asked: dict[int, str] = field(default_factory=dict)
+
+
+class WrappingStrategy(Strategy, Generic[T]):
+    """Replaces the aggregation of another strategy, which keeps sampling and its server step.
+
+    The wrapped strategy gets one reply instead of all: the model that the rule's result makes, and
+    the median metrics. So FedAvg takes it as the new model, FedAvgM, FedAdam and their kind apply
+    their step to it, and no momentum of the server can carry what the rule has left out.
+
+    Args: see :class:`~holdfast.federated.RobustStrategy`.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        rule: Aggregator | str,
+        *,
+        max_weight: float,
+        window: int,
+        on_round: Callable[[RoundReport], None] | None,
+        on_suspect: Callable[[Suspect], None] | None,
+        apart: tuple[str, ...] = (),
+    ) -> None:
+        check_wrappable(strategy)
+        if isinstance(strategy, WrappingStrategy):
+            raise failure("strategy", "be one of Flower's", type(strategy).__name__)
+        check_positive("max_weight", max_weight)
+        if max_weight < 1:
+            raise failure("max_weight", "be at least 1, which makes all weights equal", max_weight)
+        if on_round is not None and not callable(on_round):
+            raise failure("on_round", "be a function of a RoundReport", type(on_round).__name__)
+        self.strategy, self.rule = strategy, as_rule(rule)
+        needed = sorted(self.rule.needs - {"generator", "row_weights"})
+        if needed:
+            raise failure("rule", f"need no `{needed[0]}`, which a server does not have", self.rule)
+        self.max_weight = max_weight
+        self.report: RoundReport | None = None
+        self._on_round, self._apart = on_round, apart
+        self._clients = Clients(window, on_suspect or _log_suspect)
+        self._round: _Round | None = None
+        self._asked_to_evaluate: dict[int, str] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.strategy).__name__}, {self.rule})"
+
+    @abstractmethod
+    def _instruct(self, server_round: int, model: ModelArrays, messages: list[Message]) -> None:
+        """Add to the messages of a round what clients must know."""
+
+    @abstractmethod
+    def _read(self, model: ModelArrays, record: ArrayRecord) -> T:
+        """What a reply's arrays hold; a ValueError says why they cannot be used."""
+
+    @abstractmethod
+    def _decide(self, server_round: int, model: ModelArrays, found: Sorted[T]) -> Decision:
+        """Apply the rule; a ValueError says why the model cannot change."""
+
+    @property
+    def rejected(self) -> list[int]:
+        """The nodes that the rule left out in the last round."""
+        return [] if self.report is None else list(self.report.rejected)
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """The weight of each node in the result of the last round; empty if there was none."""
+        return {} if self.report is None else dict(self.report.weights)
+
+    @property
+    def dropped(self) -> dict[int, str]:
+        """Why replies of the last round were not used, by node."""
+        return {} if self.report is None else dict(self.report.dropped)
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Rounds in which each node was rejected, had little weight, or sent garbage."""
+        return self._clients.counts
+
+    def suspects(self) -> list[Suspect]:
+        """The clients that are probably faulty; `row` is the id of the node."""
+        return self._clients.suspects()
+
+    def summary(self) -> None:
+        flower_log.info("\t├──> Holdfast settings:")
+        flower_log.info("\t│\t├── Rule: %s", self.rule)
+        takes = "row_weights" in self.rule.takes
+        weights = f"at most {self.max_weight:g} times the median" if takes else "not used by it"
+        flower_log.info("\t│\t├── Claimed numbers of examples: %s", weights)
+        flower_log.info("\t│\t└── Wrapped strategy: %s", type(self.strategy).__name__)
+        self.strategy.summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        model = ModelArrays(arrays, apart=self._apart)
+        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        self._round = _Round(model, arrays, _asked(messages, server_round))
+        self._instruct(server_round, model, messages)
+        return messages
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        self._asked_to_evaluate = _asked(messages, server_round)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        this = self._round
+        if this is None:
+            raise failure("aggregate_train", "be called after configure_train", "no model")
+        started, model = time.perf_counter(), this.model
+
+        def read(record: ArrayRecord | None) -> T:
+            if record is None:
+                raise ValueError("has no record of arrays")
+            return self._read(model, record)
+
+        found = sort_replies(replies, this.asked, read, weighted_by=self._weighted_by)
+        decision, reason = None, ""
+        try:
+            decision = self._decide(server_round, model, found)
+        except ValueError as error:
+            reason = str(error)
+            log.warning("round %d: the model is unchanged: %s", server_round, reason)
+        self._note(server_round, found, decision, reason, started)
+        arrays, metrics = this.arrays, MetricRecord()
+        if decision is not None:
+            arrays, metrics = self._step(server_round, this, found, decision)
+        assert self.report is not None
+        for name, value in self.report.metrics().items():
+            metrics[name] = value
+        self._round = None  # the model's memory
+        return arrays, metrics
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        found = sort_replies(
+            replies, self._asked_to_evaluate, lambda _: None, weighted_by=self._weighted_by
+        )
+        if not found.good:
+            return None
+        if not found.is_majority:
+            n_heard = len(found.good) + len(found.faulty)
+            log.warning(
+                "round %d: no evaluation: %d of %d replies are good",
+                *(server_round, len(found.good), n_heard),
+            )
+            return None
+        reply = self._one_reply(found, MessageType.EVALUATE, {})
+        return self.strategy.aggregate_evaluate(server_round, [reply])
+
+    @property
+    def _weighted_by(self) -> str:
+        return getattr(self.strategy, "weighted_by_key", "num-examples")
+
+    def _check_enough(self, found: Sorted[T]) -> None:
+        """Refuse to go on without a majority of good replies, and as many as the rule needs."""
+        n_good, n_faulty = len(found.good), len(found.faulty)
+        if not found.is_majority:
+            raise ValueError(f"{n_good} of {n_good + n_faulty} replies are good, not most of them")
+        if n_good < self.rule.n_needed:
+            raise ValueError(f"{self.rule} needs {self.rule.n_needed} good replies, got {n_good}")
+
+    def _arguments(self, server_round: int, found: Sorted[T]) -> dict[str, Any]:
+        """The arguments of the rule besides the rows."""
+        arguments: dict[str, Any] = {}
+        if "row_weights" in self.rule.takes:
+            arguments["row_weights"] = self._shares(found)
+        if "generator" in self.rule.takes:
+            arguments["generator"] = stream(0, "federated rule", server_round)
+        return arguments
+
+    def _shares(self, found: Sorted[T]) -> Tensor:
+        """[n] weights of the good replies by their claims."""
+        return capped_weights([reply.claim for reply in found.good.values()], self.max_weight)
+
+    def _note(
+        self,
+        server_round: int,
+        found: Sorted[T],
+        decision: Decision | None,
+        reason: str,
+        started: float,
+    ) -> None:
+        """Report the round, and watch the clients."""
+        nodes = list(found.good)
+        weights: dict[int, float] = {}
+        rejected: list[int] = []
+        if decision is not None:
+            means = weights_of(decision.result)
+            weights = dict(zip(nodes, means.tolist(), strict=True))
+            rejected = [nodes[i] for i in torch.nonzero(decision.result.rejected)[:, 0].tolist()]
+            # Beside what it would have had by its claim, or a small site would seem left out.
+            fair = means / self._shares(found) if "row_weights" in self.rule.takes else means
+            is_out = decision.result.rejected | (fair < LITTLE * fair.median())
+            self._clients.observe(nodes, decision.products, is_out, sorted(found.faulty))
+        elif found.faulty:
+            nothing = torch.empty(0, 0, dtype=torch.float64)
+            none = torch.empty(0, dtype=torch.bool)
+            self._clients.observe([], nothing, none, sorted(found.faulty))
+        if found.dropped:
+            text = "; ".join(f"{node}: {why}" for node, why in found.dropped.items())
+            log.warning("round %d: dropped %d replies: %s", server_round, len(found.dropped), text)
+        assert self._round is not None
+        self.report = RoundReport(
+            round=server_round,
+            n_asked=len(self._round.asked),
+            weights=weights,
+            rejected=tuple(rejected),
+            dropped=dict(found.dropped),
+            n_bytes={node: reply.n_bytes for node, reply in found.good.items()},
+            reason=reason,
+            seconds=time.perf_counter() - started,
+        )
+        if self._on_round is not None:
+            self._on_round(self.report)
+
+    def _step(
+        self, server_round: int, this: _Round, found: Sorted[T], decision: Decision
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """The server step of the wrapped strategy, from the rule's model."""
+        model = this.model
+        key = getattr(self.strategy, "arrayrecord_key", "arrays")
+        records = {key: model.moved(decision.update, decision.voted)}
+        reply = self._one_reply(found, MessageType.TRAIN, records)
+        arrays, metrics = self.strategy.aggregate_train(server_round, [reply])
+        if arrays is None:
+            return this.arrays, MetricRecord() if metrics is None else metrics
+        for name in set(arrays) & set(model.values):
+            dtype = model.values[name].dtype
+            if dtype.kind != "f":  # no server step may be applied to counters
+                arrays[name] = records[key][name]
+            elif numbers_of(arrays[name]).dtype != dtype:
+                arrays[name] = Array(numbers_of(arrays[name]).astype(dtype))
+        return arrays, MetricRecord() if metrics is None else metrics
+
+    def _one_reply(
+        self, found: Sorted[Any], message_type: str, records: Mapping[str, ArrayRecord]
+    ) -> Message:
+        """The one reply that the wrapped strategy gets."""
+        replies = list(found.good.values())
+        medians = median_metrics([reply.metrics for reply in replies], self._shares(found))
+        metrics = MetricRecord({self._weighted_by: 1.0, **medians})
+        instruction = Message(
+            RecordDict(), dst_node_id=next(iter(found.good)), message_type=message_type
+        )
+        content = RecordDict({**records, "metrics": metrics})
+        return Message(content, reply_to=instruction)
+
+
+def _asked(messages: Iterable[Message], server_round: int) -> dict[int, str]:
+    """The group id of each message, by the node that it goes to; one without gets the round's."""
+    asked = {}
+    for message in messages:
+        if not message.metadata.group_id:
+            message.metadata.group_id = str(server_round)
+        asked[message.metadata.dst_node_id] = message.metadata.group_id
+    return asked
+
+
+def _log_suspect(suspect: Suspect) -> None:
+    log.warning("node %d is suspect: %s", suspect.row, suspect.reason)
