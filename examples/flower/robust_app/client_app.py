@@ -1,7 +1,7 @@
 """What a node does with the server's messages."""
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
@@ -12,8 +12,8 @@ from holdfast.threats import attacks
 from .settings import Settings, is_made_alone, one_row
 from .task import LocalTraining, data_set, evaluate, from_vector, initial_model, to_vector
 
-OWN_KEYS = {"server-round", "proximal-mu"}
-"""Keys of the configuration that strategies add."""
+VALUES = "holdfast.exchange.values"
+"""The array that holds a client's values on the block of an exchange, as bytes of float32."""
 
 
 def settings_of(message: Message) -> Settings:
@@ -53,12 +53,15 @@ def lie(message: Message, context: Context, call_next: ClientAppCallable) -> Mes
         return reply
     server_round = int(config_of(message)["server-round"])  # type: ignore[arg-type]
     generator = stream(settings.seed, "attack", client_of(context), server_round)
-    for name, record in reply.content.array_records.items():
-        is_model = record.keys() == model.keys()
-        start = to_vector(model) if is_model else torch.zeros(())
-        row, mask = one_row(to_vector(record) - start)
-        sent = attack(row, mask, generator=generator)[0]
-        reply.content[name] = from_vector(start + sent, like=record)
+    record = reply.content.array_records["arrays"]
+    if VALUES in record:
+        values = torch.tensor(record[VALUES].numpy()).view(torch.float32)
+        sent = attack(*one_row(values), generator=generator)[0]
+        record[VALUES] = Array(sent.view(torch.uint8).numpy())
+    else:
+        start = to_vector(model)
+        sent = attack(*one_row(to_vector(record) - start), generator=generator)[0]
+        reply.content["arrays"] = from_vector(start + sent, like=record)
     return reply
 
 

@@ -71,9 +71,7 @@ class AttackAtTheDoor(Strategy):
         if bool(mask.all()):  # no honest reply to start from
             return
         records = [reply.content.array_records["arrays"] for reply in replies]
-        # Under the exchange, replies hold values of a block, which are updates already.
-        is_model = records[0].keys() == self._model.keys()
-        start = to_vector(self._model) if is_model else torch.zeros(())
+        start = to_vector(self._model)
         rows = torch.stack([to_vector(record) - start for record in records])
         self._state = self._attack.overwrite(
             rows,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.checks import check_count, check_fraction, check_positive, check_share, failure
+from holdfast.checks import check_count, check_flag, check_fraction, check_positive, check_share, failure
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import schedules
@@ -34,7 +34,8 @@ class Settings:
         strategy: one of Flower's, such as `"FedAvg"` or `"FedAdam(eta=0.01)"`.
         rule: Holdfast's rule in front of it; empty for Flower's strategy as it is.
         momentum: of the worker momentum that clients keep between rounds; 0 for none.
-        send: share of the columns that clients send; below 1 they exchange an agreed block.
+        send: share of the columns that clients send; below 1 they exchange an agreed block, and
+            keep what they have not sent.
         bad_fraction: share of the clients that are bad.
         redrawn: whether bad clients are drawn again at every round, as in the paper.
         attack: what bad clients send. An attack that needs the updates of others, such as
@@ -72,10 +73,19 @@ class Settings:
     output: str = ""
 
     def __post_init__(self) -> None:
+        # TOML and Flower tell 1 from 1.0; people do not.
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type in (float, "float") and type(value) is int:
+                object.__setattr__(self, field.name, float(value))
         for name in ("n_clients", "n_rounds", "batch_size", "local_epochs", "min_nodes"):
             check_count(name, getattr(self, name), at_least=1)
         check_count("local_steps", self.local_steps)
+        check_count("seed", self.seed)
+        check_flag("redrawn", self.redrawn)
         check_share("momentum", self.momentum, below=1)
+        if not 0 <= self.fraction_evaluate <= 1:
+            raise failure("fraction_evaluate", "be in [0, 1]", self.fraction_evaluate)
         check_fraction("send", self.send)
         check_positive("timeout", self.timeout)
         # Parsed here, so that a mistake ends the run before any client has worked.
@@ -86,6 +96,8 @@ class Settings:
         if attack is not None and attack.needs_directions:
             needed = ", ".join(sorted(attack.needs_directions))
             raise failure("attack", "be one that an app can make", f"one that needs {needed}")
+        if attack is not None and self.send < 1 and not is_made_alone(attack):
+            raise failure("attack", "need only the own update in an exchange", repr(self.attack))
         if self.corruption:
             corruptions.parse(self.corruption)
         if self.attack and self.corruption:

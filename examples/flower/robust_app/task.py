@@ -127,7 +127,7 @@ class LocalTraining:
                     corruption = corruptions.parse(settings.corruption)
                     x, y = corruption(x, y, everything, generator=generator)
                 loss = cross_entropy(model(data.normalize(x)), y)
-                total += float(loss)
+                total += float(loss.detach())
                 if self.proximal:
                     pairs = zip(model.parameters(), start, strict=True)
                     loss = loss + self.proximal / 2 * sum((p - q).square().sum() for p, q in pairs)
