@@ -1,7 +1,16 @@
 """Flower: a rule in the place of the average, worker memory on the client, and the exchange."""
 
 from holdfast.federated._clients import RoundReport
+from holdfast.federated._exchange_strategy import ExchangeStrategy
 from holdfast.federated._local_grid import LocalGrid
+from holdfast.federated._mods import worker_memory, worker_momentum
 from holdfast.federated._robust_strategy import RobustStrategy
 
-__all__ = ["LocalGrid", "RobustStrategy", "RoundReport"]
+__all__ = [
+    "ExchangeStrategy",
+    "LocalGrid",
+    "RobustStrategy",
+    "RoundReport",
+    "worker_memory",
+    "worker_momentum",
+]

@@ -82,8 +82,8 @@ class ModelArrays:
             names = sorted(self.values)
             raise failure("arrays", "hold at least one floating array with dimensions", names)
         self.apart = tuple(name for name in self.values if name not in set(self.columns))
-        dtypes = [self.values[name].dtype for name in self.columns]
-        self.dtype = np.result_type(np.float32, *dtypes)
+        is_wide = any(self.values[name].dtype == np.float64 for name in self.columns)
+        self.dtype = torch.float64 if is_wide else torch.float32
         self.sizes = tuple(self.values[name].size for name in self.columns)
 
     def checked(self, record: Mapping[str, Array], names: Sequence[str]) -> dict[str, Numbers]:
@@ -113,11 +113,10 @@ class ModelArrays:
 
         At no time do two copies of all replies exist, but of one array.
         """
-        dtype = torch.from_numpy(np.empty(0, self.dtype)).dtype
         tensors = []
         for name in self.columns:
             own = self.values[name].reshape(-1)
-            tensor = torch.empty(len(replies), own.size, dtype=dtype)
+            tensor = torch.empty(len(replies), own.size, dtype=self.dtype)
             for row, reply in zip(tensor.numpy(), replies, strict=True):
                 # What overflows here is infinite, and so the row is not finite.
                 with np.errstate(all="ignore"):

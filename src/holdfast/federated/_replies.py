@@ -95,8 +95,9 @@ def sort_replies(
     for node in asked:
         if node not in found.good and node not in found.dropped:
             found.dropped[node] = "did not reply"
-    # In the order of their ids: the result does not depend on who was first.
-    return Sorted(dict(sorted(found.good.items())), found.dropped, found.faulty)
+    # In the order of a round of the exchange: the result does not depend on who was first.
+    ordered = {node: found.good[node] for node in sorted(found.good, key=repr)}
+    return Sorted(ordered, found.dropped, found.faulty)
 
 
 def _checked(
