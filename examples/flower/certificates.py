@@ -153,9 +153,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=365, help="until the certificates expire")
     arguments = parser.parse_args()
     hosts = arguments.host or ["localhost", "127.0.0.1"]
-    make_certificates(
-        arguments.folder, hosts=hosts, n_nodes=arguments.nodes, n_days=arguments.days
-    )
+    make_certificates(arguments.folder, hosts=hosts, n_nodes=arguments.nodes, n_days=arguments.days)
     print(f"wrote certificates for {', '.join(hosts)} to {arguments.folder}")
 
 

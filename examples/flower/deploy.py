@@ -3,8 +3,9 @@
     python deploy.py FOLDER --nodes 5 --malicious 1 --kill 1 --run-config 'n-rounds=3'
 
 Every process is one that would run on a machine of its own. The last `--malicious` nodes lie. The
-first `--kill` nodes are killed in the middle of the second round, as by a power failure. All
-processes are ended when the run has finished, failed, or was interrupted. Needs Linux.
+first `--kill` nodes are killed in the middle of the second round, as by a power failure. With
+`--stranger`, a node whose key was not registered tries to get in. All processes are ended when the
+run has finished, failed, or was interrupted. Needs Linux.
 """
 
 import argparse
@@ -17,10 +18,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-from certificates import make_certificates
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -42,6 +42,7 @@ class Deployment:
         self.folder, self.n_nodes = folder.resolve(), n_nodes
         self.n_malicious, self.attack = n_malicious, attack
         self.address = f"{HOST}:{free_port()}"
+        self.superlink: subprocess.Popen[bytes] | None = None
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.node_ids: list[int] = []
         self.environment = os.environ | {
@@ -66,11 +67,11 @@ class Deployment:
             while time.monotonic() < deadline and descendants(os.getpid()):
                 reap()
                 time.sleep(0.05)
+        reap()
 
     def start(self) -> None:
         """Make certificates, start the SuperLink, register the nodes, and start them."""
-        keys = self.folder / "keys"
-        make_certificates(keys, hosts=["localhost", HOST], n_nodes=self.n_nodes)
+        keys = self._make_keys("keys", self.n_nodes)
         home = self.folder / "home"
         home.mkdir()
         (home / "config.toml").write_text(
@@ -78,7 +79,7 @@ class Deployment:
             f'address = "{self.address}"\nroot-certificates = "{keys / "ca.crt"}"\n'
         )
         host, port = self.address.split(":")
-        self._start(
+        self.superlink = self._start(
             "superlink",
             *("flower-superlink", "--host", host, "--port", port),
             *("--ssl-ca-certfile", keys / "ca.crt", "--ssl-certfile", keys / "server.crt"),
@@ -86,24 +87,39 @@ class Deployment:
             # The app's needs are installed; nothing is to be downloaded in a run.
             "--disable-runtime-dependency-installation",
         )
-        wait_for("the SuperLink", lambda: is_open(host, int(port)), seconds=40)
-        for i in range(self.n_nodes):
-            found = self.flwr("supernode", "register", keys / f"node-{i}.pub", "deployment")
-            self.node_ids.append(int(found["node-id"]))
-        for i in range(self.n_nodes):
-            self.nodes.append(self._start_node(i))
-        wait_for("all nodes", lambda: self.n_online() == self.n_nodes, seconds=60)
+        wait_for("the SuperLink", lambda: is_open(host, int(port)), seconds=120)
+        with ThreadPoolExecutor() as pool:  # each command starts a Python of its own
+            self.node_ids = list(pool.map(self._register, range(self.n_nodes)))
+        names = [f"node-{i}" for i in range(self.n_nodes)]
+        self.nodes = [self._start_node(name, keys / name, i) for i, name in enumerate(names)]
+        wait_for("all nodes", lambda: self.n_online() == self.n_nodes, seconds=120)
 
-    def _start_node(self, i: int) -> "subprocess.Popen[bytes]":
-        keys = self.folder / "keys"
+    def _register(self, i: int) -> int:
+        """Tell the SuperLink the public key of a node; returns the id that the node gets."""
+        key = self.folder / "keys" / f"node-{i}.pub"
+        return int(self.flwr("supernode", "register", key, "deployment")["node-id"])
+
+    def start_stranger(self) -> "subprocess.Popen[bytes]":
+        """Start a node that trusts the right authority, but whose key nobody has registered."""
+        keys = self._make_keys("strange-keys", 1)
+        return self._start_node("stranger", keys / "node-0", 0)
+
+    def _make_keys(self, name: str, n_nodes: int) -> Path:
+        """Certificates and keys in a folder of this name."""
+        command = [sys.executable, HERE / "certificates.py", self.folder / name]
+        hosts = ["--host", "localhost", "--host", HOST]
+        subprocess.run([*command, "--nodes", str(n_nodes), *hosts], check=True)
+        return self.folder / name
+
+    def _start_node(self, name: str, key: Path, i: int) -> "subprocess.Popen[bytes]":
         config = f"partition-id={i} num-partitions={self.n_nodes}"
         if i >= self.n_nodes - self.n_malicious:
             config += f' attack="{self.attack}"'
         return self._start(
-            f"node-{i}",
+            name,
             *("flower-supernode", "--superlink", self.address),
-            *("--root-certificates", keys / "ca.crt"),
-            *("--auth-supernode-private-key", keys / f"node-{i}"),
+            *("--root-certificates", self.folder / "keys" / "ca.crt"),
+            *("--auth-supernode-private-key", key),
             *("--node-config", config, "--host", HOST, "--port", str(free_port())),
         )
 
@@ -125,7 +141,7 @@ class Deployment:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(map(str, arguments))}: {done.stdout}{done.stderr}")
@@ -144,9 +160,14 @@ class Deployment:
         """How the run stands, such as `"finished:completed"`."""
         return str(self.flwr("list", "deployment", "--run-id", str(run))["runs"][0]["status"])
 
+    def is_serving(self) -> bool:
+        """Whether the server app runs."""
+        assert self.superlink is not None
+        return runs("flwr-serverapp", self.superlink)
+
     def is_training(self, i: int) -> bool:
         """Whether a node runs the client app at the moment."""
-        return any(b"flwr-clientapp" in command_of(pid) for pid in descendants(self.nodes[i].pid))
+        return runs("flwr-clientapp", self.nodes[i])
 
     def kill(self, i: int) -> None:
         """End a node and all that it started, without any notice."""
@@ -196,12 +217,15 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def command_of(pid: int) -> bytes:
-    """The command line of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+def runs(command: str, process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the process has a descendant with this command."""
+    for pid in descendants(process.pid):
+        try:
+            if command.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return True
+        except OSError:  # it has ended
+            continue
+    return False
 
 
 def send_signal(pid: int, sign: signal.Signals) -> None:
@@ -221,7 +245,9 @@ def reap() -> None:
         pass
 
 
-def wait_for(what: str, is_there: Callable[[], bool], *, seconds: float, every: float = 0.2) -> None:
+def wait_for(
+    what: str, is_there: Callable[[], bool], *, seconds: float, every: float = 0.2
+) -> None:
     """Wait until something is there."""
     deadline = time.monotonic() + seconds
     while not is_there():
@@ -237,6 +263,13 @@ def rounds(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.read_text().splitlines() if line.endswith("}")]
 
 
+def show(lines: list[dict[str, Any]]) -> int:
+    """Print what the server has reported; returns the number of lines."""
+    for line in lines:
+        print(json.dumps(line), flush=True)
+    return len(lines)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -244,6 +277,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--malicious", type=int, default=0)
     parser.add_argument("--attack", default="scaled-flip(factor=100.0)")
+    parser.add_argument("--stranger", action="store_true", help="try a node with an unknown key")
     parser.add_argument("--kill", type=int, default=0, help="nodes to kill in round 2")
     parser.add_argument("--seconds", type=float, default=3600, help="limit of the run")
     parser.add_argument("--run-config", default="", help="as of `flwr run`")
@@ -258,27 +292,33 @@ def main() -> None:
         attack=arguments.attack,
     ) as deployment:
         deployment.start()
-        print(f"{arguments.nodes} nodes are online at {deployment.address}", flush=True)
+        print(f"nodes {deployment.node_ids} are online at {deployment.address}", flush=True)
+        stranger = deployment.start_stranger() if arguments.stranger else None
         config = f'n-clients={arguments.nodes} output="{output}" {arguments.run_config}'
         run = deployment.run(config)
+        wait_for("the server app", deployment.is_serving, seconds=120)
         deadline = time.monotonic() + arguments.seconds
-        to_kill, n_shown, status = list(range(arguments.kill)), 0, ""
-        while not status.startswith("finished"):
-            for line in rounds(output)[n_shown:]:
-                print(json.dumps(line), flush=True)
-                n_shown += 1
+        to_kill, n_shown = list(range(arguments.kill)), 0
+        while deployment.is_serving():
+            n_shown += show(rounds(output)[n_shown:])
             # Lines of rounds 0 (before training) and 1: the second round is under way.
             for i in [i for i in to_kill if n_shown >= 2 and deployment.is_training(i)]:
                 deployment.kill(i)
                 to_kill.remove(i)
                 print(f"killed node {deployment.node_ids[i]}", flush=True)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the run has not finished: {status}")
-            time.sleep(0.2)
-            if not to_kill or n_shown < 2:
-                status = deployment.status(run)
-        for line in rounds(output)[n_shown:]:
-            print(json.dumps(line), flush=True)
+                raise TimeoutError(f"the run has not finished in {arguments.seconds:g} s")
+            time.sleep(0.1)
+        show(rounds(output)[n_shown:])
+        if stranger is not None:
+            refused = stranger.wait(timeout=120) != 0
+            print(f"the stranger was {'refused' if refused else 'let in'}", flush=True)
+        wait_for(
+            "the end of the run",
+            lambda: deployment.status(run).startswith("finished"),
+            seconds=120,
+        )
+        status = deployment.status(run)
         print(f"run {run}: {status}", flush=True)
         if status != "finished:completed":
             sys.exit(1)

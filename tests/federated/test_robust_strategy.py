@@ -192,7 +192,9 @@ def test_the_order_of_replies_does_not_matter() -> None:
     for order in (NODES, NODES[::-1]):
         strategy = RobustStrategy(FedAvg(), "geometric-median")
         messages = ask(strategy, before)
-        after, _ = strategy.aggregate_train(1, [answer(messages[n], moved(before, n)) for n in order])
+        after, _ = strategy.aggregate_train(
+            1, [answer(messages[n], moved(before, n)) for n in order]
+        )
         results.append(numbers(after))
     assert same(*results)
 

@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.checks import check_count, check_flag, check_fraction, check_positive, check_share, failure
+from holdfast.checks import (
+    check_count,
+    check_flag,
+    check_fraction,
+    check_positive,
+    check_share,
+    failure,
+)
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import schedules
