@@ -9,6 +9,7 @@ run has finished, failed, or was interrupted. Needs Linux.
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -106,7 +107,7 @@ class Deployment:
 
     def _make_keys(self, name: str, n_nodes: int) -> Path:
         """Certificates and keys in a folder of this name."""
-        command = [sys.executable, HERE / "certificates.py", self.folder / name]
+        command = [sys.executable, str(HERE / "certificates.py"), str(self.folder / name)]
         hosts = ["--host", "localhost", "--host", HOST]
         subprocess.run([*command, "--nodes", str(n_nodes), *hosts], check=True)
         return self.folder / name
@@ -230,19 +231,15 @@ def runs(command: str, process: "subprocess.Popen[bytes]") -> bool:
 
 def send_signal(pid: int, sign: signal.Signals) -> None:
     """Send a signal to a process, which may have ended."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, sign)
-    except ProcessLookupError:
-        pass
 
 
 def reap() -> None:
     """Take note of processes that have ended."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def wait_for(

@@ -32,7 +32,7 @@ def _quiet() -> Iterator[None]:
 def accuracy(nodes: dict[int, Any] | None = None, **settings: Any) -> float:
     """The accuracy after the last round."""
     chosen = Settings(**(SMALL | settings))
-    configs = {100 + i: {"partition-id": i} for i in range(chosen.n_clients)}
+    configs: dict[int, Any] = {100 + i: {"partition-id": i} for i in range(chosen.n_clients)}
     for i, config in (nodes or {}).items():
         configs[100 + i] |= config
     return run(LocalGrid(app, configs), chosen)[chosen.n_rounds]
@@ -50,7 +50,7 @@ def test_without_bad_clients_the_rule_is_the_average(clean: float) -> None:
 
 
 def test_a_rule_survives_what_the_average_does_not(clean: float) -> None:
-    attacked = {"bad_fraction": 0.2, "attack": "scaled-flip"}
+    attacked: dict[str, Any] = {"bad_fraction": 0.2, "attack": "scaled-flip"}
     assert accuracy(rule="", **attacked) < 0.2
     # Two clients of ten are missing, and with them some of the classes.
     assert accuracy(**attacked) > clean - 0.08
@@ -58,7 +58,8 @@ def test_a_rule_survives_what_the_average_does_not(clean: float) -> None:
 
 def test_bad_clients_are_named_round_by_round(tmp_path: Path) -> None:
     output = tmp_path / "rounds.jsonl"
-    settings = {"bad_fraction": 0.2, "attack": "scaled-flip", "output": str(output)}
+    settings: dict[str, Any] = {"bad_fraction": 0.2, "attack": "scaled-flip"}
+    settings["output"] = str(output)
     accuracy(**settings)
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [line["round"] for line in lines] == [0, 1, 2, 3]
@@ -140,7 +141,7 @@ def test_one_gradient_per_round_is_the_papers_protocol(tmp_path: Path) -> None:
     )
     assert (settings.n_clients, settings.batch_size, settings.local_steps) == (10, 128, 1)
     assert settings.partition == "shards(n_shards=80)"
-    configs = {i: {"partition-id": i} for i in range(10)}
+    configs: dict[int, Any] = {i: {"partition-id": i} for i in range(10)}
     accuracies = run(LocalGrid(app, configs), settings)
     assert accuracies[3] > accuracies[0] + 0.05
 

@@ -92,14 +92,17 @@ def train(message: Message, context: Context) -> Message:
         proximal=float(config.get("proximal-mu", 0.0)),  # type: ignore[arg-type]
     )
     loss = training.run(model)
-    metrics = {
-        "num-examples": len(training.share),
-        "train-loss": loss,
-        # Only for attacks at the server's door; the strategies do not read it.
-        "partition-id": client_of(context),
-    }
-    content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
-    return Message(RecordDict(content), reply_to=message)
+    content = RecordDict()
+    content["arrays"] = ArrayRecord(model.state_dict())
+    content["metrics"] = MetricRecord(
+        {
+            "num-examples": len(training.share),
+            "train-loss": loss,
+            # Only for attacks at the server's door; the strategies do not read it.
+            "partition-id": client_of(context),
+        }
+    )
+    return Message(content, reply_to=message)
 
 
 @app.evaluate()
@@ -111,5 +114,5 @@ def test(message: Message, context: Context) -> Message:
     n_test = len(data_set(settings.data).test)
     own = torch.arange(client_of(context), n_test, settings.n_clients)
     accuracy, loss = evaluate(settings, model, own)
-    metrics = {"num-examples": len(own), "accuracy": accuracy, "loss": loss}
-    return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+    metrics = MetricRecord({"num-examples": len(own), "accuracy": accuracy, "loss": loss})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
