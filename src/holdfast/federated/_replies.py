@@ -11,6 +11,9 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+MINORITY = 0.499
+"""The share of the weight that a minority of clients may have: less than half, up to rounding."""
+
 SECURE = "secaggplus"
 """Begins the names of the records of Flower's secure aggregation."""
 
@@ -139,18 +142,18 @@ def capped_weights(claims: Sequence[float], max_weight: float) -> Tensor:
 
     Claims are lowered to at most `max_weight` times their median. Then the largest are lowered to a
     common limit, until no minority of clients has half of the weight: a rule that resists half of
-    the weight resists any minority of clients, whatever it claims. (A quarter of a client's equal
-    share is left as a margin.) Smaller claims stay in proportion.
+    the weight resists any minority of clients, whatever it claims. Smaller claims stay in
+    proportion.
     """
     n = len(claims)
     ordered = sorted(claims)
     limit = max_weight * ordered[(n - 1) // 2]
     weights = torch.tensor(ordered, dtype=torch.float64).clamp(max=limit)
-    most, largest = 0.5 - 0.25 / n, n - (n - 1) // 2
+    first = n - (n - 1) // 2  # of the largest minority
 
     def is_fair(limit: float) -> bool:
         capped = weights.clamp(max=limit)
-        return bool(capped[largest:].sum() <= most * capped.sum())
+        return bool(capped[first:].sum() <= MINORITY * capped.sum())
 
     # The share of the largest grows with the limit, from that of equal weights.
     low, high = ordered[0], limit
