@@ -93,8 +93,9 @@ def test_deployment(environment: dict[str, str], tmp_path: Path) -> None:
 
     and one whose key was not registered does not get in.
     """
-    # Long enough for four nodes on two busy cores; the killed node costs this twice.
-    timeout = min(max(9 * seconds_to_start(environment), 20.0), 120.0)
+    # A reply takes a process 5 seconds of a core: four nodes need 11 seconds on two idle cores, and
+    # more on busy ones. The killed node costs the timeout twice.
+    timeout = min(max(13 * seconds_to_start(environment), 30.0), 120.0)
     config = f'data="fashion-mnist-slice" model="mlp" n-rounds=3 timeout={timeout:.1f}'
     text = output_of(
         *(sys.executable, "deploy.py", tmp_path / "run", "--nodes", "4", "--malicious", "1"),
@@ -112,13 +113,14 @@ def test_deployment(environment: dict[str, str], tmp_path: Path) -> None:
     assert text.index('"round": 1') < text.index("killed node") < text.index('"round": 2')
     assert "the stranger was refused" in text
     for line in lines[1:]:
-        assert line["n_asked"] == 4
         assert line["rejected"] == [malicious_id]
         assert line["reason"] == ""
-    assert len(lines[1]["n_bytes"]) == 4
+    assert (lines[1]["n_asked"], len(lines[1]["n_bytes"])) == (4, 4)  # without the stranger
     for line in lines[2:]:
         assert len(line["n_bytes"]) == 3
-        assert str(killed_id) in line["dropped"]
+        # After 60 seconds the SuperLink no longer counts the killed node, and it is not asked.
+        assert str(killed_id) in line["dropped"] or line["n_asked"] == 3
+    assert str(killed_id) in lines[2]["dropped"]
     assert lines[3]["accuracy"] > 0.6
     assert text.rstrip().endswith("finished:completed")
     assert left_over(tmp_path) == []
