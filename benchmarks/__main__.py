@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import bgmd, core, exchange, guard, training
+from benchmarks import bgmd, core, exchange, federated, guard, training
 from benchmarks.core import Table
 from benchmarks.machine import describe
 
@@ -22,6 +22,7 @@ PAGES: dict[str, ModuleType] = {
     "training": training,
     "guard": guard,
     "exchange": exchange,
+    "federated": federated,
 }
 """Each page has a module with TITLE, TABLES, BARS and `bars`; `draw`, if it has one, makes its figures."""
 

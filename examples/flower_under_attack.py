@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from examples.run_records import Lines, Run, chosen, show, sweep
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -88,6 +89,10 @@ WAYS: dict[str, tuple[Callable[[int], Strategy], Callable[[int], str]]] = {
     "geometric median": wrapped("geometric-median"),
     "mixing, geometric median": wrapped("mixing(bad_fraction={}) | geometric-median"),
     "exchange, 2 %": (lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION)), lambda _: TILES),
+    "exchange, 10 %": (
+        lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION), send=0.1, beta=0.7),
+        lambda _: TILES,
+    ),
 }
 """For each way, the strategy for a number of liars, and the rule that attackers search against."""
 
@@ -160,16 +165,14 @@ class Clients:
         self.model.load_state_dict(self.global_arrays)
         i, server_round = int(context.node_config["partition-id"]), message.content["config"]
         inputs, labels = self.parts[i]
-        draw = stream(self.seed, "batches", i, int(server_round["server-round"]))  # type: ignore[index, arg-type, call-overload]
-        parameters = list(self.model.parameters())
+        draw = stream(self.seed, "batches", i, int(server_round["server-round"]))  # type: ignore[arg-type]
+        parameters: list[Tensor] = list(self.model.parameters())
         for _ in range(self.epochs):
             for batch in torch.randperm(len(labels), generator=draw).split(BATCH):
                 loss = cross_entropy(self.model(inputs[batch]), labels[batch])
+                slopes = torch.autograd.grad(loss, parameters)
                 with torch.no_grad():
-                    for one, slope in zip(
-                        parameters, torch.autograd.grad(loss, parameters), strict=True
-                    ):
-                        one -= self.lr * slope
+                    torch._foreach_add_(parameters, slopes, alpha=-self.lr)
         claim = CLAIMED if self.attack == SMALL_SITE and i == 0 else len(labels)
         metrics = MetricRecord({"num-examples": claim})
         return Message(
@@ -236,7 +239,7 @@ def measured(run: Run) -> Run:
     make_strategy, rule = WAYS[run["way"]]
     n_bad = round(run["liars"] * N_CLIENTS)
     clients = Clients(run, rule(n_bad))
-    nodes = {i + 1: {"partition-id": i} for i in range(N_CLIENTS)}
+    nodes: dict[int, UserConfig] = {i + 1: {"partition-id": i} for i in range(N_CLIENTS)}
     grid = LocalGrid(clients.app, nodes, door=clients.door)
     test = clients.data.test
     inputs, labels = clients.data.normalize(test.scaled()), test.labels

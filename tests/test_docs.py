@@ -10,6 +10,7 @@ from holdfast import (
     aggregators,
     distributed,
     exchange,
+    federated,
     lab,
     monitor,
     optim,
@@ -107,6 +108,10 @@ def test_the_page_of_the_exchange_has_every_public_name() -> None:
 
 def test_the_page_of_the_adapters_has_every_public_name() -> None:
     assert not_mentioned({*byzfl.__all__, *torchjd.__all__}, page("adapters.md")) == []
+
+
+def test_the_page_of_federated_learning_has_every_public_name() -> None:
+    assert not_mentioned({*federated.__all__}, page("federated.md")) == []
 
 
 def test_the_page_of_the_lab_has_every_public_name() -> None:

@@ -22,7 +22,7 @@ LIBRARY = [
     {"aggregators"},
     {"monitor", "robust_step", "sources", "threats"},
     {"exchange", "optim"},
-    {"adapters", "distributed", "testing"},
+    {"adapters", "distributed", "federated", "testing"},
 ]
 """From the ground up. Neighbors in one layer do not import each other."""
 
@@ -43,6 +43,7 @@ LAYERS = [*LIBRARY, *LAB, {"__main__"}]
 
 EXTRAS = {
     "adapters": {"torchjd"},
+    "federated": {"flwr", "numpy"},
     "lab/data": {"PIL", "filelock", "platformdirs"},
     "lab/report": {"jinja2", "markdown_it", "matplotlib"},
     "lab/cli": {"platformdirs", "rich", "typer"},

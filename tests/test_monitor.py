@@ -188,3 +188,50 @@ def test_wrong_arguments_are_refused() -> None:
         Monitor(3).load_state_dict(Monitor(4).state_dict())
     with pytest.raises(ValueError, match="`state` must be a state of Monitor, got dict"):
         Monitor(3).load_state_dict({})
+
+
+def test_a_row_counts_the_steps_in_which_it_takes_part() -> None:
+    """Twelve rows of which a random half takes part: as if each had been watched at its own steps."""
+    monitor, rest = Monitor(12, window=40), torch.Generator().manual_seed(0)
+    n_taken = torch.zeros(12, dtype=torch.int64)
+    for step in range(400):
+        rows = torch.randperm(12, generator=rest)[:6].tolist()
+        matrix = rows_of(step, 12)[rows]
+        # Row 5 becomes longer, by less than a rule would reject.
+        matrix[[row == 5 for row in rows]] *= 1.0 if step < 250 else 2.0
+        monitor.observe(matrix @ matrix.T, torch.zeros(6, dtype=torch.bool), rows=rows)
+        n_taken[rows] += 1
+    assert monitor.n_steps == 400
+    assert monitor.state_dict()["n_taken"].equal(n_taken)
+    assert [suspect.row for suspect in monitor.suspects()] == [5]
+
+
+def test_rejections_count_among_the_steps_of_the_row() -> None:
+    monitor = Monitor(3)
+    for step in range(40):  # row 2 takes part in every fourth step, and is always rejected
+        rows = [0, 1, 2] if step % 4 == 0 else [0, 1]
+        rejected = torch.tensor([row == 2 for row in rows])
+        monitor.observe(torch.eye(len(rows)), rejected, rows=rows)
+    assert monitor.suspects() == [Suspect(2, "rejected in 10 of the last 10 steps")]
+    assert monitor.counts.tolist() == [0, 0, 10]
+
+
+def test_a_monitor_that_has_grown_is_one_of_that_size() -> None:
+    grown, whole = Monitor(2, window=40), Monitor(5, window=40)
+    for step in range(60):
+        if step == 20:
+            grown.grow(5)
+        rows = [0, 1] if step < 20 else [0, 1, 2, 3, 4]
+        matrix = rows_of(step)[rows]
+        for monitor in (grown, whole):
+            monitor.observe(matrix @ matrix.T, torch.zeros(len(rows), dtype=torch.bool), rows=rows)
+    torch.testing.assert_close(grown.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    grown.load_state_dict(whole.state_dict())
+
+
+@pytest.mark.parametrize("rows", [[0, 0], [0, 3], [-1, 0]])
+def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
+    with pytest.raises(ValueError, match="different numbers below 3"):
+        Monitor(3).observe(torch.eye(2), torch.zeros(2, dtype=torch.bool), rows=rows)
+    with pytest.raises(ValueError, match="whole number of at least 3"):
+        Monitor(3).grow(2)

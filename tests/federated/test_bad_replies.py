@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.exception import InconsistentMessageReplies
-from flwr.serverapp.strategy import FedAvg, MultiKrum
+from flwr.serverapp.strategy import FedAvg, MultiKrum, Strategy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -285,6 +285,7 @@ def test_where_flowers_own_strategies_differ() -> None:
     flower = MultiKrum()
     ours = RobustStrategy(FedAvg(), "multi-krum(bad_fraction=0.2)")
     largest = []
+    strategy: Strategy
     for strategy in (flower, ours):
         messages = ask(strategy, before)
         after, _ = strategy.aggregate_train(1, [answer(messages[n], models[n]) for n in NODES])
@@ -319,7 +320,7 @@ metric_values = st.one_of(
     st.lists(st.floats(), max_size=3),
     st.lists(st.integers(), max_size=3),
 )
-arrays_of_any_kind = st.sampled_from(
+arrays_of_any_kind: st.SearchStrategy[np.ndarray[Any, Any]] = st.sampled_from(
     [
         np.zeros((4, 3), np.float32),
         np.full((4, 3), 1e38, np.float32),

@@ -58,7 +58,8 @@ class Federation:
 
     def listen(self, message: Message, context: Context, call_next: Any) -> Message:
         self.instructions[context.node_id].append(Instruction.of(message.content[KEY]))
-        return call_next(message, context)
+        reply: Message = call_next(message, context)
+        return reply
 
     def memory(self, node: int) -> NDArray[np.float32]:
         """What a client has not sent, without what it has sent but nobody has acknowledged."""
@@ -82,7 +83,9 @@ def run(federation: Federation, strategy: ExchangeStrategy, n_rounds: int) -> Ar
 
 
 def mean_exchange(**options: Any) -> ExchangeStrategy:
-    return ExchangeStrategy(FedAvg(fraction_evaluate=0.0), "mean", **{"send": 0.1} | options)
+    return ExchangeStrategy(
+        FedAvg(fraction_evaluate=0.0), "mean", **{"send": 0.1, "beta": 1.0} | options
+    )
 
 
 def test_everything_sent_is_the_average_of_updates() -> None:
@@ -134,7 +137,9 @@ def test_a_client_does_what_a_worker_memory_does_when_replies_are_lost() -> None
 
 def test_clients_that_come_and_go_lose_nothing() -> None:
     federation = Federation()
-    strategy = ExchangeStrategy(FedAvg(fraction_train=0.5, fraction_evaluate=0.0), "mean", send=0.1)
+    strategy = ExchangeStrategy(
+        FedAvg(fraction_train=0.5, fraction_evaluate=0.0), "mean", send=0.1, beta=1.0
+    )
     run(federation, strategy, 40)
     for node in NODES:
         given = federation.instructions[node]

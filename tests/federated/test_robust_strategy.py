@@ -230,8 +230,8 @@ def test_evaluation_is_bounded_by_a_weighted_median() -> None:
     replies = []
     for i, message in enumerate(asked):
         value = float("nan") if i == 0 else 1e30 if i < 4 else 0.5 + i / 100
-        metrics = MetricRecord({"num-examples": 10**7 if i < 4 else 10, "loss": value})
-        replies.append(Message(RecordDict({"m": metrics}), reply_to=message))
+        told = MetricRecord({"num-examples": 10**7 if i < 4 else 10, "loss": value})
+        replies.append(Message(RecordDict({"m": told}), reply_to=message))
     metrics = strategy.aggregate_evaluate(1, replies)
     assert metrics is not None
     assert isinstance(metrics["loss"], float)

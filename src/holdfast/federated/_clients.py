@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.aggregators import Aggregate
+from holdfast.federated._model_arrays import Numbers
 from holdfast.monitor import Monitor, Suspect
 
 LITTLE = 0.25
@@ -58,13 +59,30 @@ class RoundReport:
         }
 
 
-def weights_of(result: Aggregate) -> Tensor:
-    """[n] the weights of the rows: means over tiles, or equal ones for rules by columns."""
-    if result.weights is not None:
-        return result.weights
-    if result.tile_weights is not None:
-        return result.tile_weights.mean(0)
-    return (~result.rejected).double() / (~result.rejected).sum()
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What the rule has decided.
+
+    Attributes:
+        result: the aggregate of the replies, in the order of the good ones.
+        update: [d] what is added to the model.
+        voted: new values of the arrays that stand apart.
+        products: [n, n] inner products of the updates; NaN if they cannot be compared.
+    """
+
+    result: Aggregate
+    update: Tensor
+    voted: dict[str, Numbers]
+    products: Tensor
+
+    @property
+    def weights(self) -> Tensor:
+        """[n] the weights of the rows: means over tiles, or equal ones for rules by columns."""
+        if self.result.weights is not None:
+            return self.result.weights
+        if self.result.tile_weights is not None:
+            return self.result.tile_weights.mean(0)
+        return (~self.result.rejected).double() / (~self.result.rejected).sum()
 
 
 @final
@@ -104,28 +122,38 @@ class Clients:
         return [self._named(suspect) for suspect in self._monitor.suspects()]
 
     def observe(
-        self, nodes: Sequence[int], products: Tensor, is_out: Tensor, faulty: Sequence[int]
+        self, nodes: Sequence[int], decision: Decision, shares: Tensor | None, faulty: Sequence[int]
     ) -> None:
         """Take in one round.
 
         Args:
             nodes: those with a good reply.
-            products: [n, n] inner products of their updates; NaN if they cannot be compared.
-            is_out: bool [n] those that were rejected, or had little weight.
+            decision: what the rule has made of these.
+            shares: [n] the weights that they would have had by their claims; None if equal.
             faulty: those with a reply that is malformed or not finite.
         """
-        everybody = [*nodes, *faulty]
-        if not everybody:
-            return
-        for node in everybody:
+        # Beside its claim: a small site is not left out.
+        fair = decision.weights if shares is None else decision.weights / shares
+        is_out = decision.result.rejected | (fair < LITTLE * fair.median())
+        n, m = len(nodes), len(nodes) + len(faulty)
+        products = torch.full((m, m), torch.nan, dtype=torch.float64)
+        products[:n, :n] = decision.products
+        rejected = torch.cat([is_out, torch.ones(m - n, dtype=torch.bool)])
+        self._monitor.observe(products, rejected, rows=self._numbers([*nodes, *faulty]))
+
+    def observe_faulty(self, faulty: Sequence[int]) -> None:
+        """Take in a round without a decision."""
+        nothing = torch.full((len(faulty),) * 2, torch.nan, dtype=torch.float64)
+        rejected = torch.ones(len(faulty), dtype=torch.bool)
+        if faulty:
+            self._monitor.observe(nothing, rejected, rows=self._numbers(faulty))
+
+    def _numbers(self, nodes: Sequence[int]) -> list[int]:
+        """The rows of these nodes; those that are new get one."""
+        for node in nodes:
             if node not in self._rows:
                 self._rows[node] = len(self._nodes)
                 self._nodes.append(node)
         if len(self._nodes) > self._monitor.n:
             self._monitor.grow(len(self._nodes))
-        n, m = len(nodes), len(everybody)
-        padded = torch.full((m, m), torch.nan, dtype=torch.float64)
-        padded[:n, :n] = products
-        rejected = torch.ones(m, dtype=torch.bool)
-        rejected[:n] = is_out
-        self._monitor.observe(padded, rejected, rows=[self._rows[node] for node in everybody])
+        return [self._rows[node] for node in nodes]

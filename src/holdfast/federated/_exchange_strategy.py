@@ -8,11 +8,11 @@ from flwr.serverapp.strategy import Strategy
 from holdfast.aggregators import Aggregator, Blockwise
 from holdfast.checks import check_share, failure
 from holdfast.exchange import AgreedBlock, Round, Wire
-from holdfast.federated._clients import RoundReport
+from holdfast.federated._clients import Decision, RoundReport
 from holdfast.federated._exchange_messages import KEY, Contribution, Instruction
 from holdfast.federated._model_arrays import ModelArrays
 from holdfast.federated._replies import Sorted
-from holdfast.federated._wrapping import Decision, WrappingStrategy
+from holdfast.federated._wrapping import WrappingStrategy
 from holdfast.geometry import Block, Tiling
 from holdfast.monitor import Suspect
 from holdfast.seeds import stream
@@ -37,6 +37,11 @@ class ExchangeStrategy(WrappingStrategy[Contribution]):
     whose reply was late or lost, that was not asked for some rounds, or in whose round the model
     did not change has therefore lost nothing. A client that joins begins with an empty memory.
 
+    A memory forgets by `beta` from round to round. Where a tile waits, the next local epochs start
+    from the same values and find much of the same update again: the sum of all would step too far
+    (in examples/flower_under_attack.py, 2 % sent, 40 % accuracy instead of 85). With `beta` a
+    memory holds at most 1 / (1 - `beta`) updates. Rounds of one small gradient step can use 1.
+
     Integer arrays, arrays without dimensions, and those that match `apart` are sent whole and
     combined by the coordinate median: running statistics must not be summed over rounds.
 
@@ -48,7 +53,7 @@ class ExchangeStrategy(WrappingStrategy[Contribution]):
         tile: columns that are reported and sent together.
         min_wait: rounds from sending a tile to sending it again; 0.1 / `send` by default.
         max_wait: rounds after which a tile comes first; 4 / `send` by default.
-        beta: how much of a memory is kept from round to round.
+        beta: how much of a memory is kept from round to round, up to 1 for all of it.
         wire: how values travel: "float32", "bfloat16" or "int8"; rounding stays in the memory.
         apart: patterns of the names of arrays that are sent whole.
         max_weight: see :class:`RobustStrategy`, as for the rest.
@@ -70,7 +75,7 @@ class ExchangeStrategy(WrappingStrategy[Contribution]):
         tile: int = 64,
         min_wait: int | None = None,
         max_wait: int | None = None,
-        beta: float = 1.0,
+        beta: float = 0.5,
         wire: Wire = "float32",
         apart: tuple[str, ...] = ("*running_mean", "*running_var"),
         max_weight: float = 3.0,

@@ -61,6 +61,16 @@ class Sorted(Generic[T]):
         self.dropped[node] = reason
 
 
+def asked_of(messages: Iterable[Message], server_round: int) -> dict[int, str]:
+    """The group id of each message, by the node that it goes to; one without gets the round's."""
+    asked = {}
+    for message in messages:
+        if not message.metadata.group_id:
+            message.metadata.group_id = str(server_round)
+        asked[message.metadata.dst_node_id] = message.metadata.group_id
+    return asked
+
+
 def sort_replies(
     replies: Iterable[Message],
     asked: Mapping[int, str],

@@ -6,10 +6,10 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import Strategy
 
 from holdfast.aggregators import Aggregator
-from holdfast.federated._clients import RoundReport
+from holdfast.federated._clients import Decision, RoundReport
 from holdfast.federated._model_arrays import ModelArrays, Numbers
 from holdfast.federated._replies import Sorted
-from holdfast.federated._wrapping import Decision, WrappingStrategy
+from holdfast.federated._wrapping import WrappingStrategy
 from holdfast.monitor import Suspect
 
 

@@ -21,36 +21,24 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
-from holdfast.aggregators import Aggregate, Aggregator, as_rule
+from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_positive, failure
-from holdfast.federated._clients import LITTLE, Clients, RoundReport, weights_of
-from holdfast.federated._model_arrays import ModelArrays, Numbers, numbers_of
-from holdfast.federated._replies import Sorted, capped_weights, median_metrics, sort_replies
+from holdfast.federated._clients import Clients, Decision, RoundReport
+from holdfast.federated._model_arrays import ModelArrays, numbers_of
+from holdfast.federated._replies import (
+    Sorted,
+    asked_of,
+    capped_weights,
+    median_metrics,
+    sort_replies,
+)
 from holdfast.federated._wrappable import check_wrappable
 from holdfast.monitor import Suspect
 from holdfast.seeds import stream
 
 T = TypeVar("T")
 
-log = logging.getLogger("holdfast")
-flower_log = logging.getLogger("flwr")
-
-
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """What the rule has decided.
-
-    Attributes:
-        result: the aggregate of the replies, in the order of the good ones.
-        update: [d] what is added to the model.
-        voted: new values of the arrays that stand apart.
-        products: [n, n] inner products of the updates; NaN if they cannot be compared.
-    """
-
-    result: Aggregate
-    update: Tensor
-    voted: dict[str, Numbers]
-    products: Tensor
+log, flower_log = logging.getLogger("holdfast"), logging.getLogger("flwr")
 
 
 @dataclass(eq=False)
@@ -155,7 +143,7 @@ class WrappingStrategy(Strategy, Generic[T]):
     ) -> Iterable[Message]:
         model = ModelArrays(arrays, apart=self._apart)
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
-        self._round = _Round(model, arrays, _asked(messages, server_round))
+        self._round = _Round(model, arrays, asked_of(messages, server_round))
         self._instruct(server_round, model, messages)
         return messages
 
@@ -163,7 +151,7 @@ class WrappingStrategy(Strategy, Generic[T]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
-        self._asked_to_evaluate = _asked(messages, server_round)
+        self._asked_to_evaluate = asked_of(messages, server_round)
         return messages
 
     def aggregate_train(
@@ -205,11 +193,9 @@ class WrappingStrategy(Strategy, Generic[T]):
         if not found.good:
             return None
         if not found.is_majority:
-            n_heard = len(found.good) + len(found.faulty)
-            log.warning(
-                "round %d: no evaluation: %d of %d replies are good",
-                *(server_round, len(found.good), n_heard),
-            )
+            n_good, n_faulty = len(found.good), len(found.faulty)
+            text = "round %d: no evaluation: %d replies are good, and %d are not"
+            log.warning(text, server_round, n_good, n_faulty)
             return None
         reply = self._one_reply(found, MessageType.EVALUATE, {})
         return self.strategy.aggregate_evaluate(server_round, [reply])
@@ -248,21 +234,16 @@ class WrappingStrategy(Strategy, Generic[T]):
         started: float,
     ) -> None:
         """Report the round, and watch the clients."""
-        nodes = list(found.good)
+        nodes, faulty = list(found.good), sorted(found.faulty)
         weights: dict[int, float] = {}
         rejected: list[int] = []
-        if decision is not None:
-            means = weights_of(decision.result)
-            weights = dict(zip(nodes, means.tolist(), strict=True))
+        if decision is None:
+            self._clients.observe_faulty(faulty)
+        else:
+            weights = dict(zip(nodes, decision.weights.tolist(), strict=True))
             rejected = [nodes[i] for i in torch.nonzero(decision.result.rejected)[:, 0].tolist()]
-            # Beside what it would have had by its claim, or a small site would seem left out.
-            fair = means / self._shares(found) if "row_weights" in self.rule.takes else means
-            is_out = decision.result.rejected | (fair < LITTLE * fair.median())
-            self._clients.observe(nodes, decision.products, is_out, sorted(found.faulty))
-        elif found.faulty:
-            nothing = torch.empty(0, 0, dtype=torch.float64)
-            none = torch.empty(0, dtype=torch.bool)
-            self._clients.observe([], nothing, none, sorted(found.faulty))
+            shares = self._shares(found) if "row_weights" in self.rule.takes else None
+            self._clients.observe(nodes, decision, shares, faulty)
         if found.dropped:
             text = "; ".join(f"{node}: {why}" for node, why in found.dropped.items())
             log.warning("round %d: dropped %d replies: %s", server_round, len(found.dropped), text)
@@ -311,16 +292,6 @@ class WrappingStrategy(Strategy, Generic[T]):
         )
         content = RecordDict({**records, "metrics": metrics})
         return Message(content, reply_to=instruction)
-
-
-def _asked(messages: Iterable[Message], server_round: int) -> dict[int, str]:
-    """The group id of each message, by the node that it goes to; one without gets the round's."""
-    asked = {}
-    for message in messages:
-        if not message.metadata.group_id:
-            message.metadata.group_id = str(server_round)
-        asked[message.metadata.dst_node_id] = message.metadata.group_id
-    return asked
 
 
 def _log_suspect(suspect: Suspect) -> None:
