@@ -19,6 +19,7 @@ from holdfast import (
     sources,
     threats,
 )
+from holdfast.adapters import byzfl, torchjd
 from holdfast.lab import (
     data,
     models,
@@ -103,6 +104,10 @@ def test_the_pages_of_ranks_have_every_public_name() -> None:
 
 def test_the_page_of_the_exchange_has_every_public_name() -> None:
     assert not_mentioned({*exchange.__all__}, page("exchange.md")) == []
+
+
+def test_the_page_of_the_adapters_has_every_public_name() -> None:
+    assert not_mentioned({*byzfl.__all__, *torchjd.__all__}, page("adapters.md")) == []
 
 
 def test_the_page_of_federated_learning_has_every_public_name() -> None:

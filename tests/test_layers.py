@@ -22,7 +22,7 @@ LIBRARY = [
     {"aggregators"},
     {"monitor", "robust_step", "sources", "threats"},
     {"exchange", "optim"},
-    {"distributed", "federated", "testing"},
+    {"adapters", "distributed", "federated", "testing"},
 ]
 """From the ground up. Neighbors in one layer do not import each other."""
 
@@ -43,6 +43,7 @@ LAB = [
 LAYERS = [*LIBRARY, *LAB, {"__main__"}]
 
 EXTRAS = {
+    "adapters": {"torchjd"},
     "federated": {"flwr", "numpy"},
     "lab/data": {"PIL", "filelock", "platformdirs"},
     "lab/report": {"jinja2", "markdown_it", "matplotlib"},

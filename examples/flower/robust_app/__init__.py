@@ -1,0 +1,1 @@
+"""Federated image classification with bad clients, for Flower."""
