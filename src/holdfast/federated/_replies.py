@@ -43,16 +43,22 @@ class Sorted(Generic[T]):
         good: those that can be used, by the id of the node.
         dropped: why the others cannot.
         faulty: nodes that were asked and whose reply is malformed, unlike those that were silent.
+        n_asked: the number of nodes that were asked.
     """
 
+    n_asked: int
     good: dict[int, Reply[T]] = field(default_factory=dict)
     dropped: dict[int, str] = field(default_factory=dict)
     faulty: set[int] = field(default_factory=set)
 
     @property
     def is_majority(self) -> bool:
-        """Whether most of the replies with content are good."""
-        return len(self.good) > len(self.faulty)
+        """Whether most of those that were asked sent a good reply.
+
+        Most of those that replied would not do: who answers alone, or keeps the others from
+        answering, would own the round.
+        """
+        return 2 * len(self.good) > self.n_asked
 
     def drop(self, node: int, reason: str) -> None:
         """Drop a reply whose content is wrong."""
@@ -87,7 +93,7 @@ def sort_replies(
             record is emptied afterwards, so that its memory can be freed.
         weighted_by: the metric that holds the number of examples.
     """
-    found: Sorted[T] = Sorted()
+    found: Sorted[T] = Sorted(len(asked))
     for message in replies:
         node = message.metadata.src_node_id
         if node in found.good or node in found.faulty:
@@ -110,7 +116,7 @@ def sort_replies(
             found.dropped[node] = "did not reply"
     # In the order of a round of the exchange: the result does not depend on who was first.
     ordered = {node: found.good[node] for node in sorted(found.good, key=repr)}
-    return Sorted(ordered, found.dropped, found.faulty)
+    return Sorted(len(asked), ordered, found.dropped, found.faulty)
 
 
 def _checked(

@@ -193,9 +193,8 @@ class WrappingStrategy(Strategy, Generic[T]):
         if not found.good:
             return None
         if not found.is_majority:
-            n_good, n_faulty = len(found.good), len(found.faulty)
-            text = "round %d: no evaluation: %d replies are good, and %d are not"
-            log.warning(text, server_round, n_good, n_faulty)
+            text = "round %d: no evaluation: %d of %d clients sent a good reply, not most of them"
+            log.warning(text, server_round, len(found.good), found.n_asked)
             return None
         reply = self._one_reply(found, MessageType.EVALUATE, {})
         return self.strategy.aggregate_evaluate(server_round, [reply])
@@ -206,9 +205,10 @@ class WrappingStrategy(Strategy, Generic[T]):
 
     def _check_enough(self, found: Sorted[T]) -> None:
         """Refuse to go on without a majority of good replies, and as many as the rule needs."""
-        n_good, n_faulty = len(found.good), len(found.faulty)
+        n_good = len(found.good)
         if not found.is_majority:
-            raise ValueError(f"{n_good} of {n_good + n_faulty} replies are good, not most of them")
+            heard = f"{n_good} of {found.n_asked} clients sent a good reply"
+            raise ValueError(f"{heard}, not most of them")
         if n_good < self.rule.n_needed:
             raise ValueError(f"{self.rule} needs {self.rule.n_needed} good replies, got {n_good}")
 
