@@ -26,6 +26,7 @@ from examples.run_records import Lines, Run, chosen, show, sweep
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
+from flwr.serverapp.exception import InconsistentMessageReplies
 from flwr.serverapp.strategy import (
     Bulyan,
     FedAvg,
@@ -90,7 +91,7 @@ WAYS: dict[str, tuple[Callable[[int], Strategy], Callable[[int], str]]] = {
     "mixing, geometric median": wrapped("mixing(bad_fraction={}) | geometric-median"),
     "exchange, 2 %": (lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION)), lambda _: TILES),
     "exchange, 10 %": (
-        lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION), send=0.1, beta=0.7),
+        lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION), send=0.1, beta=1.0),
         lambda _: TILES,
     ),
 }
@@ -138,9 +139,10 @@ class Clients:
         self.attack, self.rule, self.seed = run["attack"], rule, run["seed"]
         self.data, self.lr, self.epochs = dataset(run["data"]), run["lr"], run["epochs"]
         inputs, labels = self.data.train.scaled(), self.data.train.labels
-        divided = partitions.parse(run["partition"]).divide(
-            labels, N_CLIENTS, generator=stream(self.seed, "partition")
-        )
+        draw = stream(self.seed, "partition")
+        divided = partitions.parse(run["partition"]).divide(labels, N_CLIENTS, generator=draw)
+        if len(divided) == 1:  # "shuffled": all rows draw from all samples; here each has its own
+            divided = list(torch.randperm(len(labels), generator=draw).chunk(N_CLIENTS))
         self.parts = [(inputs[part], labels[part]) for part in divided]
         if self.attack == SMALL_SITE:
             inputs, labels = self.parts[0]
@@ -149,9 +151,8 @@ class Clients:
             corrupt = corruptions.parse(ON_DATA[self.attack])
             for i in range(self.n_bad):
                 everything = torch.ones(len(self.parts[i][1]), dtype=torch.bool)
-                draw = stream(self.seed, "corruption", i)
-                generator = draw if corrupt.needs_generator else None
-                self.parts[i] = corrupt(*self.parts[i], everything, generator=generator)
+                noise = stream(self.seed, "corruption", i) if corrupt.needs_generator else None
+                self.parts[i] = corrupt(*self.parts[i], everything, generator=noise)
         self.parts = [(self.data.normalize(inputs), labels) for inputs, labels in self.parts]
         self.model = models["small-mlp"](generator=stream(self.seed, "model"))
         self.global_arrays: dict[str, Tensor] = {}
@@ -182,6 +183,9 @@ class Clients:
     def door(self, replies: list[Message]) -> list[Message]:
         """The replies after the attack; clients from 1 to `n_bad` are the liars."""
         replies = sorted(replies, key=lambda reply: reply.metadata.src_node_id)
+        for reply in replies:
+            if reply.has_error():  # a mistake in this experiment, which no strategy must hide
+                raise RuntimeError(reply.error.reason)
         if self.n_bad and self.attack in FAULTS:
             for reply in replies[: self.n_bad]:
                 self.fault(reply.content.array_records["arrays"])
@@ -259,8 +263,8 @@ def measured(run: Run) -> Run:
         metrics = result.train_metrics_clientapp[run["rounds"]]
         if "holdfast-good" in metrics:
             n_bytes = max(metrics["holdfast-bytes"])  # type: ignore[arg-type]
-    except Exception as raised:  # what a malformed reply does to Flower's own strategies
-        error = f"{type(raised).__name__}"
+    except InconsistentMessageReplies as raised:  # of Flower's own strategies: it ends the run
+        error = type(raised).__name__
     found = {"accuracy": None if error else curve[-1], "error": error, "curve": curve[5::5]}
     if isinstance(strategy, (RobustStrategy, ExchangeStrategy)):
         found |= {"counts": [strategy.counts.get(i + 1, 0) for i in range(N_CLIENTS)]}

@@ -23,6 +23,10 @@ def check_wrappable(strategy: object) -> None:
     if isinstance(strategy, (QFedAvg, FedXgbBagging, FedXgbCyclic)):
         raise failure("strategy", "average the arrays of clients", name)
     if name.startswith("DifferentialPrivacy"):
-        raise failure("strategy", "be wrapped by differential privacy, not wrap it", name)
+        raise failure(
+            "strategy",
+            "add no noise for differential privacy, which is measured for the average",
+            name,
+        )
     if "secagg" in name.lower():
         raise failure("strategy", "show the updates of single clients", f"{name}, which hides them")
