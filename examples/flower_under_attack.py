@@ -99,7 +99,7 @@ WAYS: dict[str, tuple[Callable[[int], Strategy], Callable[[int], str]]] = {
 
 NONE, SMALL_SITE = "none", "small site"
 AT_THE_DOOR = {
-    "noise": "gaussian-noise",
+    "noise": "noisy-rows",
     "scaled flip": "scaled-flip",
     "ALIE, optimized": "little-is-enough(z='optimized')",
     "huddle: mean": "huddle(direction='mean')",
