@@ -218,7 +218,11 @@ def test_a_run_that_is_killed_is_reported_and_the_others_continue(tmp_path: Path
     resume_all(runs[:1], tmp_path)
 
 
-def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_run_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # this machine may have CIFAR-10
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
     folder = tmp_path / "runs"
     configs = [*SHORT, replace(SHORT[0], data="cifar-10"), replace(SHORT[0], seed=9)]
     places = [folder / run_name(config) for config in configs]
