@@ -9,14 +9,11 @@ Runs of the record are skipped. From the project's root:
         --page docs/results/clients_that_differ.md
 """
 
-import argparse
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-import torch
-from examples.run_records import Lines, Run, accuracy_cell, chosen, show_table, sweep
+from examples.run_records import Lines, Run, accuracy_cell, chosen, show_table, sweep_parser, swept
 
 from holdfast.aggregators import rules
 from holdfast.lab.config import Config, Threat, Workers, parse_rule, parse_threat
@@ -79,18 +76,10 @@ def table(done: list[Run]) -> Lines:
 
 def main() -> None:
     """Read the arguments, run, show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = sweep_parser(__doc__, "clients_that_differ.jsonl")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate, the paper's is 0.1")
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    record = Path("clients_that_differ.jsonl")
-    parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
-    parser.add_argument("--page", type=Path, help="file whose table is rewritten")
-    parser.add_argument("--show", action="store_true", help="make no run, only the table")
     given = parser.parse_args()
-    torch.set_num_threads(1)
     runs: list[Run] = [
         {"threat": threat, "share": share, "method": method}
         | {"lr": given.lr, "steps": given.steps, "seed": seed}
@@ -98,10 +87,7 @@ def main() -> None:
         for threat, share in THREATS
         for method in METHODS
     ]
-    try:
-        done = sweep([] if given.show else runs, given.record, measured)
-    except KeyboardInterrupt:
-        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
+    done = swept(given, runs, measured)
     show_table(table(done), given.page)
 
 

@@ -15,11 +15,9 @@ import argparse
 import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean
 
-import torch
-from examples.run_records import Lines, Run, accuracy_cell, chosen, show, sweep
+from examples.run_records import Lines, Run, accuracy_cell, chosen, show, sweep_parser, swept
 
 from holdfast.aggregators import rules
 from holdfast.lab.config import Config, Threat, Workers, parse_threat
@@ -167,9 +165,7 @@ def every_accuracy(done: list[Run]) -> dict[str, Lines]:
 
 def main() -> None:
     """Read the arguments, run, show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = sweep_parser(__doc__, "exchange_under_attack.jsonl")
     ways, attacks = list(WAYS), list(ATTACKS)
     parser.add_argument("--ways", nargs="+", choices=ways, default=ways, metavar="WAY")
     parser.add_argument("--attacks", nargs="+", choices=attacks, default=attacks, metavar="ATTACK")
@@ -177,18 +173,9 @@ def main() -> None:
     parser.add_argument("--partition", default="shuffled", help="as in `holdfast train`")
     parser.add_argument("--liars", type=float, default=0.4, help="share of the workers")
     parser.add_argument("--lr", type=float, nargs="+", default=[0.05], help="learning rates")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, default=400)
-    record = Path("exchange_under_attack.jsonl")
-    parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
-    parser.add_argument("--page", type=Path, help="file whose tables are rewritten")
-    parser.add_argument("--show", action="store_true", help="make no run, only the tables")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    try:
-        done = sweep([] if given.show else plan(given), given.record, measured)
-    except KeyboardInterrupt:
-        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
+    done = swept(given, plan(given), measured)
     done = [run for run in done if run["steps"] == given.steps]
     show({"Least accuracy in percent": least_accuracy(done)} | every_accuracy(done), given.page)
 

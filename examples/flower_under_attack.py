@@ -17,12 +17,11 @@ import logging
 import time
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from examples.run_records import Lines, Run, chosen, show, sweep
+from examples.run_records import Lines, Run, chosen, show, sweep_parser, swept
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
@@ -90,6 +89,10 @@ WAYS: dict[str, tuple[Callable[[int], Strategy], Callable[[int], str]]] = {
     "geometric median": wrapped("geometric-median"),
     "mixing, geometric median": wrapped("mixing(bad_fraction={}) | geometric-median"),
     "exchange, 2 %": (lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION)), lambda _: TILES),
+    "exchange, 2 %, beta 1": (
+        lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION), beta=1.0),
+        lambda _: TILES,
+    ),
     "exchange, 10 %": (
         lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION), send=0.1, beta=1.0),
         lambda _: TILES,
@@ -311,9 +314,7 @@ def tables(done: list[Run]) -> dict[str, Lines]:
 
 def main() -> None:
     """Read the arguments, run, show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = sweep_parser(__doc__, "flower_under_attack.jsonl")
     ways = list(WAYS)
     parser.add_argument("--ways", nargs="+", choices=ways, default=ways, metavar="WAY")
     parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=ATTACKS, metavar="ATTACK")
@@ -322,24 +323,15 @@ def main() -> None:
     parser.add_argument(
         "--liars", type=float, nargs="+", default=[0.4], help="share of the clients"
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--epochs", type=int, default=1, help="local epochs per round")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--data", default="fashion-mnist-slice")
-    path = Path("flower_under_attack.jsonl")
-    parser.add_argument("--record", type=Path, default=path, help="file to append runs to")
-    parser.add_argument("--page", type=Path, help="file whose tables are rewritten")
-    parser.add_argument("--show", action="store_true", help="make no run, only the tables")
     given = parser.parse_args()
-    torch.set_num_threads(1)
     for name in ("flwr", "holdfast"):
         logging.getLogger(name).setLevel(logging.ERROR)
     np.seterr(all="ignore")  # of Flower's strategies, which multiply what is not finite
-    try:
-        done = sweep([] if given.show else plan(given), given.record, measured)
-    except KeyboardInterrupt:
-        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
+    done = swept(given, plan(given), measured)
     asked = {key: getattr(given, key) for key in ("data", "rounds", "epochs", "lr")}
     show(tables(chosen(done, **asked)), given.page)
 

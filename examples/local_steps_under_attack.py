@@ -9,13 +9,10 @@ Runs of the record are skipped. From the project's root:
         --page docs/results/local_steps.md
 """
 
-import argparse
 import tempfile
 import time
-from pathlib import Path
 
-import torch
-from examples.run_records import Lines, Run, accuracy_cell, chosen, show, sweep
+from examples.run_records import Lines, Run, accuracy_cell, chosen, show, sweep_parser, swept
 
 from holdfast.aggregators import rules
 from holdfast.lab.config import Config, Threat, Workers, parse_threat
@@ -89,18 +86,10 @@ def tables(done: list[Run]) -> dict[str, Lines]:
 
 def main() -> None:
     """Read the arguments, run, show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = sweep_parser(__doc__, "local_steps.jsonl")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate of AdamW")
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    record = Path("local_steps.jsonl")
-    parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
-    parser.add_argument("--page", type=Path, help="file whose tables are rewritten")
-    parser.add_argument("--show", action="store_true", help="make no run, only the tables")
     given = parser.parse_args()
-    torch.set_num_threads(1)
     runs: list[Run] = [
         {"way": way, "local steps": n_steps, "liars": share}
         | {"lr": given.lr, "rounds": given.rounds, "seed": seed}
@@ -109,10 +98,7 @@ def main() -> None:
         for n_steps in LOCAL_STEPS
         for way in WAYS
     ]
-    try:
-        done = sweep([] if given.show else runs, given.record, measured)
-    except KeyboardInterrupt:
-        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
+    done = swept(given, runs, measured)
     show(tables(done), given.page)
 
 

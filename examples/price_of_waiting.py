@@ -7,14 +7,11 @@ round, tested after every 10 rounds. Runs of the record are skipped. From the pr
         --page docs/results/price_of_waiting.md
 """
 
-import argparse
 import tempfile
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
-from examples.run_records import Lines, Run, chosen, show_table, sweep
+from examples.run_records import Lines, Run, chosen, show_table, sweep_parser, swept
 
 from holdfast.aggregators import rules
 from holdfast.lab.config import Config, Workers
@@ -91,27 +88,16 @@ def rounds_to(goal: float, curve: list[float]) -> int | None:
 
 def main() -> None:
     """Read the arguments, run, show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = sweep_parser(__doc__, "price_of_waiting.jsonl")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate")
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    record = Path("price_of_waiting.jsonl")
-    parser.add_argument("--record", type=Path, default=record, help="file to append runs to")
-    parser.add_argument("--page", type=Path, help="file whose table is rewritten")
-    parser.add_argument("--show", action="store_true", help="make no run, only the table")
     given = parser.parse_args()
-    torch.set_num_threads(1)
     runs: list[Run] = [
         {"way": way, "lr": given.lr, "rounds": given.rounds, "seed": seed}
         for seed in given.seeds
         for way in WAYS
     ]
-    try:
-        done = sweep([] if given.show else runs, given.record, measured)
-    except KeyboardInterrupt:
-        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
+    done = swept(given, runs, measured)
     show_table(table(done), given.page)
 
 

@@ -3,12 +3,14 @@
 A run is a dictionary of its settings, followed by what was measured.
 """
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -27,6 +29,27 @@ def sweep(runs: list[Run], record: Path, measured: Callable[[Run], Run]) -> list
         with record.open("a") as file:
             file.write(json.dumps(done[-1]) + "\n")
     return done
+
+
+def sweep_parser(description: str | None, record: str) -> argparse.ArgumentParser:
+    """A parser with the options that all sweeps have; `record` is the file by default."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--record", type=Path, default=Path(record), help="file to append runs to")
+    parser.add_argument("--page", type=Path, help="file whose tables are rewritten")
+    parser.add_argument("--show", action="store_true", help="make no run, only the tables")
+    return parser
+
+
+def swept(given: argparse.Namespace, runs: list[Run], measured: Callable[[Run], Run]) -> list[Run]:
+    """:func:`sweep` as the options of :func:`sweep_parser` say, on one thread; Ctrl-C stops it."""
+    torch.set_num_threads(1)
+    try:
+        return sweep([] if given.show else runs, given.record, measured)
+    except KeyboardInterrupt:
+        raise SystemExit(f"Stopped; the same command resumes from {given.record}.") from None
 
 
 def chosen(done: list[Run], **wanted: Any) -> list[Run]:
