@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 import holdfast
 from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
-from holdfast.distributed._plain import GradientReducer
 from holdfast.distributed._replicas import Replicas
 from holdfast.distributed._resume import CommonState, common_tensors, describe_forgotten
 from holdfast.distributed._roll_call import RollCall
@@ -118,8 +117,6 @@ class Exchange:
         self.n, self.rank = group.size(), group.rank()
         check_rule_of_tiles(self.rule, self.n, tile)
         layout = check_exchangeable(model, optimizer)
-        if GradientReducer.is_attached_to(optimizer):
-            raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
         self._updates = updates_of(layout, optimizer, local_steps)
         self.memory = WorkerMemory(layout, tile=tile, beta=beta, wire=wire)
         self.agreed = AgreedBlock(
@@ -133,14 +130,15 @@ class Exchange:
         self.monitor = Monitor(self.n, on_suspect=on_suspect or self._log_suspect)
         waits = (self.agreed.min_wait, self.agreed.max_wait, report_every)
         outer = (outer_lr, outer_momentum, nesterov)
-        common = tensors_of(model) | {
-            "torch": torch.__version__,
-            "holdfast": holdfast.__version__,
-            "rule": str(self.rule),
-            "options": str((send, tile, *waits, local_steps, *outer, beta, wire, check_every)),
-            "exchanged parameters": str(layout.names),
-        }
-        device = self.memory.vector.device
+        options = (send, tile, *waits, local_steps, *outer, beta, wire, check_every)
+        common = {"options": str(options), "exchanged parameters": str(layout.names)}
+        self._meet(model, common, timeout)
+
+    def _meet(self, model: nn.Module, options: dict[str, str], timeout: timedelta) -> None:
+        """Compare models and options with the other ranks, and take the majority's parameters."""
+        versions = {"torch": torch.__version__, "holdfast": holdfast.__version__}
+        common = tensors_of(model) | versions | {"rule": str(self.rule)} | options
+        group, device = self._group, self.memory.vector.device
         self._roll = RollCall(group, device, common, timeout, call="Exchange", unit="round")
         self.members = tuple(self._roll.members)
         self._rounds = RankRounds(

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from holdfast.aggregators import Aggregator, Blockwise, Mean
 from holdfast.checks import check_instance, failure
+from holdfast.distributed._plain import GradientReducer
 from holdfast.layout import Layout
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -145,6 +146,8 @@ def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
             requirement = "be plain: the exchange takes the place of the wrapper's all-reduce"
             raise failure("model", requirement, type(module).__name__)
     check_model(model)
+    if GradientReducer.is_attached_to(optimizer):
+        raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
     given = {id(one) for group in optimizer.param_groups for one in group["params"]}
     named = [(name, one) for name, one in model.named_parameters() if id(one) in given]
     if len(named) < len(given):
