@@ -226,7 +226,8 @@ def _share_start(experiment: Experiment, ranks: "Ranks", step: int) -> int:
         torch.save(experiment.state_dict(), buffer)
     step, content = ranks.from_first((step, buffer.getvalue()))
     if not ranks.is_first:
-        experiment.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu"))
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        experiment.load_state_dict(state)
     return step
 
 
