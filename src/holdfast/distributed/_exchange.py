@@ -1,4 +1,6 @@
-"""The exchange over a process group: a round of reports, block and values in the place of a step."""
+"""The exchange over a process group: a round of reports, block and values in the place of a
+step.
+"""
 
 import logging
 from collections.abc import Callable
@@ -160,7 +162,9 @@ class Exchange:
 
     @property
     def tile_weights(self) -> Tensor | None:
-        """[t, n] weights of the ranks in each tile of the last block (t = 1 for one rule); or None."""
+        """[t, n] weights of the ranks in each tile of the last block (t = 1 for one rule); or
+        None.
+        """
         return self._rounds.tile_weights
 
     @property

@@ -62,7 +62,9 @@ class Guard:
 
     @property
     def weights(self) -> Tensor | None:
-        """[n] weights of the rows in the last step, averaged over units; None if a unit has none."""
+        """[n] weights of the rows in the last step, averaged over units; None if a unit has
+        none.
+        """
         weights = [unit.weights for unit in self._last]
         if not weights or any(one is None for one in weights):
             return None

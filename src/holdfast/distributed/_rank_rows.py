@@ -17,7 +17,8 @@ from holdfast.sources import DenseSource, LossFunction, MicroBatches, Reduction
 
 @final
 class RankRows(DenseSource):
-    """`MicroBatches` with a rank for every slice: rank i computes row i, and all ranks get all rows.
+    """`MicroBatches` with a rank for every slice: rank i computes row i, and all ranks get all
+    rows.
 
     Every rank is called with the same batch. All that follows (an attack, a rule, the optimizer)
     then runs on every rank with equal rows, and gives equal parameters if it is deterministic and

@@ -39,9 +39,9 @@ class ExchangeStrategy(WrappingStrategy[Contribution]):
 
     A memory forgets by `beta` from round to round. Where a tile waits, the next local epochs start
     from the same values and find much of the same update again: the sum over a long wait steps too
-    far. With `beta` below 1 a memory holds at most 1 / (1 - `beta`) updates. Short waits (10 % sent)
-    and rounds of one small gradient step can use 1, which loses nothing; docs/federated.md has
-    figures.
+    far. With `beta` below 1 a memory holds at most 1 / (1 - `beta`) updates. Short waits (10 %
+    sent) and rounds of one small gradient step can use 1, which loses nothing; docs/federated.md
+    has figures.
 
     Integer arrays, arrays without dimensions, and those that match `apart` are sent whole and
     combined by the coordinate median: running statistics must not be summed over rounds.
