@@ -183,7 +183,8 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path, stops: bool) -> No
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
         ValueError,
-        match=r"^`folder` must be new, or hold this very run, got .*, which holds another \(`seed` is 0 there, 1 here\)\.$",
+        match=r"^`folder` must be new, or hold this very run, got .*, which holds another "
+        r"\(`seed` is 0 there, 1 here\)\.$",
     ):
         run(replace(TINY, seed=1), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -207,13 +208,15 @@ def test_a_checkpoint_that_knows_more_than_the_record_is_refused(tmp_path: Path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
         ValueError,
-        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got \d+\.$",
+        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint "
+        r"says, got \d+\.$",
     ):
         resume(tmp_path)
     path.unlink()
     with pytest.raises(
         ValueError,
-        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got 0\.$",
+        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint "
+        r"says, got 0\.$",
     ):
         resume(tmp_path)
 
@@ -276,7 +279,7 @@ def test_a_run_in_use_is_left_alone(tmp_path: Path) -> None:
 def test_a_run_that_begins_while_another_prepares_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look into the folder and the lock, another process may have begun a run of another kind there."""
+    """Another process may begin another run in the folder between the check and the lock."""
     other, read = replace(TINY, seed=1), few_to_test
 
     def load_slowly(*given: Any, **options: Any) -> DataSet:
@@ -342,7 +345,7 @@ def test_a_place_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
 
 
 def test_scratch_files_of_killed_processes_do_not_pile_up(tmp_path: Path) -> None:
-    """A kill in the middle of a checkpoint leaves half a file, as large as the model; the next run clears it away."""
+    """A kill while a checkpoint is written leaves a partial file; the next run deletes it."""
     run(TINY, tmp_path, stop=after(2))
     scratch = tmp_path / f".{CHECKPOINT}.new"
     save_checkpoint(scratch, {"half": 1})

@@ -30,8 +30,8 @@ log = logging.getLogger("holdfast")
 class Replicas:
     """Parameters of which every row has a copy, compared by checksums.
 
-    A rule sees gradients, not parameters: a rank whose parameters were changed by a fault goes on
-    to send honest gradients of another model.
+    A rule reads gradients, not parameters: a rank whose parameters were changed by a fault sends
+    honest gradients of another model.
 
     Args:
         parameters: the parameters of this rank, or its shards of them.
@@ -124,8 +124,8 @@ class Replicas:
 class SharedBuffers:
     """Buffers such as running statistics, combined over the ranks by the coordinate median.
 
-    To copy those of rank 0, as DistributedDataParallel does, is a way past every rule for a rank 0
-    that is bad.
+    Copying those of rank 0, as DistributedDataParallel does, would let a bad rank 0 bypass every
+    rule.
 
     Args:
         buffers: those of this rank; read anew at every step, because modules may replace them.

@@ -220,7 +220,9 @@ def _experiment(
 
 
 def _share_start(experiment: Experiment, ranks: "Ranks", step: int) -> int:
-    """Give all ranks the step and the state of rank 0, where the checkpoint is; returns the step."""
+    """Give all ranks the step and the state of rank 0, where the checkpoint is; returns the
+    step.
+    """
     buffer = io.BytesIO()
     if ranks.is_first:
         torch.save(experiment.state_dict(), buffer)
