@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from examples import (
     bgmd_against_median,
+    concept_figures,
     memory_under_attack,
     own_aggregator,
     per_sample,
@@ -21,6 +23,7 @@ from examples import (
 )
 from examples import bgmd_under_attack as experiment
 from examples.run_records import markdown, markdown_table, sweep
+from matplotlib.figure import Figure
 
 from holdfast.seeds import stream
 
@@ -120,6 +123,33 @@ def test_the_figure_of_the_memory_is_drawn(start: Callable[..., None], tmp_path:
     assert (tmp_path / "memory.svg").read_text().startswith("<?xml")
     with pytest.raises(SystemExit, match=r"^usage: python examples/memory_under_attack.py FIGURE"):
         start("memory_under_attack")
+
+
+def test_every_concept_has_its_figure() -> None:
+    pages = ROOT / "docs" / "concepts"
+    drawn = {f"{name}.svg" for name in concept_figures.FIGURES} | {"delivery.svg"}
+    assert drawn == {path.name for path in pages.glob("*.svg")}
+    assert [name for name in drawn if f"({name})" not in markdown_page_of(pages / name)] == []
+
+
+def markdown_page_of(figure: Path) -> str:
+    return figure.with_suffix(".md").read_text()
+
+
+def test_the_figures_of_concepts_are_drawn(start: Callable[..., None], tmp_path: Path) -> None:
+    start("concept_figures", str(tmp_path), "guard", "federated", "threats")
+    for name in ("guard", "federated", "threats"):
+        assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+    with pytest.raises(SystemExit):
+        start("concept_figures", str(tmp_path), "no-such-figure")
+
+
+def test_the_figure_of_certificates_shows_no_false_one() -> None:
+    figure = Figure()
+    concept_figures.certificate(figure)
+    for axes in figure.axes:
+        certified, true = (np.asarray(line.get_ydata()) for line in axes.get_lines())
+        assert (certified >= true).all()
 
 
 def test_the_robust_loop_learns() -> None:
