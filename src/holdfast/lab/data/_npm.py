@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from holdfast.errors import DISTRIBUTION
 from holdfast.lab.data._cifar import pack_batch
 from holdfast.lab.data._data_sets import DataFile, NpmRelease
 from holdfast.lab.data._store import Progress, Report, SourceError, place, reading, unpack
@@ -101,7 +102,7 @@ def _pixels(archive: tarfile.TarFile, name: str, n: int) -> bytes:
     try:
         from PIL import Image  # in the extra `lab`; only this source needs it
     except ImportError as error:
-        raise SourceError("Pillow is not installed (pip install 'holdfast[lab]')") from error
+        raise SourceError(f"Pillow is not installed (pip install '{DISTRIBUTION}[lab]')") from error
     content = io.BytesIO(_member(archive, name))
     try:
         with reading(name), Image.open(content, formats=["PNG"]) as picture:
