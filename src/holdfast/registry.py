@@ -203,7 +203,7 @@ def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
 
 def _failure(name: str, requirement: str, got: object) -> ValueError:
     """As `holdfast.checks.failure`; names can be parsed without importing torch."""
-    return ValueError(f"`{name}` must {requirement}, got {got}.")
+    return ValueError(f"`{name}` must {requirement}, got {_short(str(got))}.")
 
 
 def _short(text: str) -> str:
@@ -228,4 +228,5 @@ def _arguments(text: str) -> dict[str, Any]:
         values[word.arg] = (
             _WORDS[ast.unparse(word.value)] if is_word else ast.literal_eval(word.value)
         )
+    repr(values)  # fails for integers of more than 4300 digits, which no message could show
     return values

@@ -7,13 +7,13 @@ import platform
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self, final
 
 import torch
 
+from holdfast import __version__
 from holdfast.checks import failure
 from holdfast.errors import RunInUseError
 from holdfast.lab.records._files import write_atomically
@@ -147,11 +147,11 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that results may depend on."""
-    try:
-        own = version("holdfast")
-    except PackageNotFoundError:  # imported from a checkout that is not installed
-        own = "unknown"
-    return {"holdfast": own, "torch": str(torch.__version__), "python": platform.python_version()}
+    return {
+        "holdfast": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
 
 
 def machine(device: torch.device) -> dict[str, str | int]:

@@ -23,7 +23,6 @@ from holdfast.lab.records import (
     Record,
     create_record,
     is_record,
-    load_checkpoint,
     machine,
     read_record,
     save_checkpoint,
@@ -32,12 +31,16 @@ from holdfast.lab.records import (
 from holdfast.lab.training._crew import Alone, Crew
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import training
+from holdfast.lab.training._own_checkpoint import (
+    CHECKPOINT_FILE,
+    read_own_checkpoint,
+    refusing_misfits,
+    restore,
+)
 from holdfast.lab.training._tensorboard import TensorBoard
 
 if TYPE_CHECKING:
     from holdfast.distributed import Ranks
-
-CHECKPOINT_FILE = "checkpoint.pt"
 
 Watcher = Callable[[Mapping[str, Any]], None]
 """Receives every new entry after it was written to the record."""
@@ -199,14 +202,16 @@ def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
     """The model of a run at its last checkpoint, in eval mode."""
     folder = Path(folder)
     config = config_from_json(read_record(folder).config)
-    if not (folder / CHECKPOINT_FILE).exists():
+    path = folder / CHECKPOINT_FILE
+    if not path.exists():
         raise FileNotFoundError(
             f"`folder` must hold a checkpoint ({CHECKPOINT_FILE}), got {folder}, "
             "whose run ended before its first."
         )
-    state = load_checkpoint(folder / CHECKPOINT_FILE)
+    state = read_own_checkpoint(config, path)
     model = architecture(config.model)(shape=tuple(state["shape"]), generator=torch.Generator())
-    model.load_state_dict(state["experiment"]["model"])
+    with refusing_misfits(path):
+        model.load_state_dict(state["experiment"]["model"])
     return model.eval()
 
 
@@ -272,11 +277,9 @@ def _restore(experiment: Experiment, folder: Path, journal: Journal) -> int:
     if not path.exists():
         journal.cut(0)
         return 0
-    state = load_checkpoint(path)
-    if state.get("hash") != hash_of(experiment.config):
-        raise failure("folder", "hold a checkpoint of this very run", f"another in {path}")
+    state = read_own_checkpoint(experiment.config, path)
     journal.cut(state["n_bytes"])
-    experiment.load_state_dict(state["experiment"])
+    restore(experiment, state["experiment"], path)
     return int(state["step"])
 
 
