@@ -134,7 +134,7 @@ def reproduce(**given: Any) -> None:
 
 @app.command()
 @reports_errors
-@with_options("RUNS", "output", "formats", "notes", "compact", "quiet")
+@with_options("RUNS", "output", "title", "formats", "notes", "compact", "quiet")
 def report(**given: Any) -> None:
     """Write one page about many records: tables beside the paper's, figures, weights, provenance.
 

@@ -134,6 +134,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
         "formats": Option(
             list[FigureFormat] | None, "Of figures, repeated; by default all.", flags=("--format",)
         ),
+        "title": Option(str | None, "Title of the page.", show_default="names of the places"),
         "notes": Option(Path | None, "Folder of notes; NAME.md is shown with the study NAME."),
         "compact": Option(
             Path | None, "Also write all that the report needs to this file (JSON lines)."
