@@ -291,6 +291,7 @@ SPELLING = {
     **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},
     **{name: flag_of(name) for name, one in OPTIONS.items() if one.field},
     "adversaries": "--corrupt",
+    "report lie": "--lie",
     "compact": "--compact",
     "target": "--attack",
     "n_classes": "--attack",
