@@ -80,11 +80,12 @@ def train(**given: Any) -> None:
 
 @app.command()
 @reports_errors
-@with_options("RUN", *RUN, *OUTPUT, device=None)
+@with_options("RUN", "steps", *RUN, *OUTPUT, device=None)
 def resume(**given: Any) -> None:
     """Resume a run that was stopped, from its last checkpoint.
 
-    The record will equal that of a run without a stop, except for times. By default the device and
+    The record will equal that of a run without a stop, except for times. With --steps a run that
+    has finished goes on, too, unless its schedule depends on the number of steps. By default the device and
     the number of threads are those of the start, because the last digits depend on them.
     """
     _start_fork_server()

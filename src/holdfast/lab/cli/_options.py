@@ -238,7 +238,9 @@ TABLE: dict[str | None, dict[str, Option]] = {
             "partition",
             kind=Kind.PARTITIONS,
         ),
-        "steps": Option(int | None, "Number of steps.", None, "n_steps", min=1),
+        "steps": Option(
+            int | None, "Number of steps; more extend a run in its folder.", None, "n_steps", min=1
+        ),
         "epochs": Option(float | None, "Number of epochs, instead of --steps.", None, "n_steps"),
         "optimizer": Option(
             str | None,

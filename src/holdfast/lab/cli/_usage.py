@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any, final
 
 import click
@@ -20,12 +19,12 @@ NOUNS = {"integer": "a whole number", "float": "a number"}
 class Commands(TyperGroup):
     """The commands of `holdfast`."""
 
-    def main(self, args: Sequence[str] | None = None, **more: Any) -> Any:
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
         """Run a command and end the process; with `standalone_mode=False`, return instead."""
-        if not more.pop("standalone_mode", True):
-            return super().main(args, standalone_mode=False, **more)
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **more)
         try:
-            code = super().main(args, standalone_mode=False, **more)
+            code = super().main(*args, standalone_mode=False, **more)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)
