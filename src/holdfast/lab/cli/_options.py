@@ -239,7 +239,9 @@ TABLE: dict[str | None, dict[str, Option]] = {
             "partition",
             kind=Kind.PARTITIONS,
         ),
-        "steps": Option(int | None, "Number of steps.", None, "n_steps", min=1),
+        "steps": Option(
+            int | None, "Number of steps; more extend a run in its folder.", None, "n_steps", min=1
+        ),
         "epochs": Option(float | None, "Number of epochs, instead of --steps.", None, "n_steps"),
         "optimizer": Option(
             str | None,
@@ -292,6 +294,7 @@ SPELLING = {
     **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},
     **{name: flag_of(name) for name, one in OPTIONS.items() if one.field},
     "adversaries": "--corrupt",
+    "report lie": "--lie",
     "compact": "--compact",
     "target": "--attack",
     "n_classes": "--attack",

@@ -70,6 +70,23 @@ def create_record(
     write_atomically(Path(folder) / RUN_FILE, lambda new: new.write_text(text))
 
 
+def extend_record(
+    folder: str | os.PathLike[str], config: Mapping[str, Any], *, command: list[str]
+) -> None:
+    """Give the run in the folder a configuration with more steps.
+
+    Its `run.json` then lists the shorter one under `extended_from`.
+    """
+    path = Path(folder) / RUN_FILE
+    run = json.loads(path.read_bytes())
+    shorter = {key: run[key] for key in ("hash", "command") if key in run}
+    shorter["n_steps"] = run["config"]["n_steps"]
+    run["extended_from"] = [*run.get("extended_from", []), shorter]
+    run |= {"hash": config_hash(config), "config": config, "command": command}
+    text = json.dumps(run, indent=2) + "\n"
+    write_atomically(path, lambda new: new.write_text(text))
+
+
 @final
 class Journal:
     """The open `metrics.jsonl` of a run, locked for this process.
@@ -118,6 +135,18 @@ class Journal:
                 line = line[self._file.write(line) :]
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+    def amend(self, entry: Mapping[str, Any]) -> None:
+        """Replace the last line by a shorter one, padded with spaces.
+
+        The file keeps its size, so that checkpoints stay valid and a kill leaves no part of a line.
+        """
+        content = self._path.read_bytes()
+        start = content.rfind(b"\n", 0, len(content) - 1) + 1
+        line = json.dumps(entry, allow_nan=False).encode().ljust(len(content) - start - 1)
+        with self._path.open("r+b", buffering=0) as file:
+            file.seek(start)
+            file.write(line)
 
     def sync(self) -> None:
         """Flush all entries to the disk."""

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.checks import failure
-from holdfast.lab.config import Config, hash_of
-from holdfast.lab.records import load_checkpoint
+from holdfast.lab.config import Config
+from holdfast.lab.records import Record, load_checkpoint
 from holdfast.lab.training._experiment import Experiment
 
 CHECKPOINT_FILE: Final = "checkpoint.pt"
@@ -20,14 +20,19 @@ LARGEST_SIDE: Final = 256
 """Of an image, whose shape decides how large a model becomes; far above all data sets."""
 
 
-def read_own_checkpoint(config: Config, path: Path) -> dict[str, Any]:
-    """Read the checkpoint of a run with this configuration.
+def read_own_checkpoint(known: Record, config: Config) -> dict[str, Any]:
+    """Read the checkpoint of a run, or of the shorter one that it extends.
+
+    Args:
+        known: the record of the run.
+        config: its configuration.
 
     Raises:
         ValueError: if it is damaged, or that of another run.
     """
-    state = load_checkpoint(path)
-    if state.get("hash") != hash_of(config):
+    path = known.folder / CHECKPOINT_FILE
+    state, shorter = load_checkpoint(path), known.run.get("extended_from", [])
+    if state.get("hash") not in [known.hash, *(one["hash"] for one in shorter)]:
         raise failure("folder", "hold a checkpoint of this very run", f"another in {path}")
     counts, shape = (state.get("step"), state.get("n_bytes")), state.get("shape")
     is_whole = (
