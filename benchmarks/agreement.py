@@ -429,7 +429,8 @@ def repeated() -> Table:
 HEAD = """# Agreement with other libraries
 
 Made by `python -m benchmarks.agreement` after `make bench` has installed the libraries; the pages
-of this folder refer to it. Measured with {versions}.
+of this folder refer to it. Measured with
+ {versions}.
 
 ## On honest rows
 

@@ -106,8 +106,14 @@ def test_other_parameters_than_those_of_the_majority_are_not_copied(workers: Wor
             assert message.endswith(") sent other parameters than it has.")
 
 
-def with_two_testimonies(batches: Tensor) -> tuple[list[str], list[Tensor], int]:
-    """In the second of three rounds, rank 1 tells rank 2 that it has another direction."""
+DIRECTION = HEAD.size + DIGEST * 5
+"""Where the digest of the direction begins, behind those of four senders and of the block."""
+
+
+def with_a_false_testimony(
+    batches: Tensor, to: list[int], place: int
+) -> tuple[list[str], list[Tensor], int]:
+    """In the second round, rank 1 changes a byte of what it says to some ranks."""
     model, original, seen, messages = Known(), Channel.send, [], []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     exchange = Exchange(model, optimizer, **EXCHANGE)
@@ -118,7 +124,7 @@ def with_two_testimonies(batches: Tensor) -> tuple[list[str], list[Tensor], int]
         n_calls += 1
         if dist.get_rank() == 1 and n_calls == 6:  # reports, values, testimonies
             message = message.repeat(dist.get_world_size(), 1)
-            message[2, HEAD.size + DIGEST * 5] += 1  # after four senders and the block
+            message[to, place] += 1
         return original(self, message)
 
     with mock.patch.object(Channel, "send", send):
@@ -135,7 +141,7 @@ def with_two_testimonies(batches: Tensor) -> tuple[list[str], list[Tensor], int]
 
 def test_two_testimonies_stop_the_training_and_split_nothing(workers: Workers) -> None:
     batches = torch.randn(3, 4, 194, generator=stream(0, "batches"))
-    found = workers.run(with_two_testimonies, batches)
+    found = workers.run(with_a_false_testimony, batches, [2], DIRECTION)
     messages, seen, n_rounds = found[2]
     assert "rank 1 (" in messages[0]
     assert messages[0].endswith(") computed another direction from the same values.")
@@ -150,3 +156,18 @@ def test_two_testimonies_stop_the_training_and_split_nothing(workers: Workers) -
         assert "rank 2 (" in messages[-1]  # who did not make the round, although it is honest
         assert messages[-1].endswith(") came with the number of another round.")
         assert seen[2].equal(seen[1])
+
+
+def test_a_false_accusation_stops_a_round_and_names_both(workers: Workers) -> None:
+    batches = torch.randn(3, 4, 194, generator=stream(0, "batches"))
+    of_rank_3 = HEAD.size + DIGEST * 3
+    found = workers.run(with_a_false_testimony, batches, [0, 1, 2, 3], of_rank_3)
+    for messages, seen, n_rounds in found:
+        assert messages == found[0][0]
+        assert len(messages) == 1
+        assert "rank 3 (" in messages[0]
+        assert "sent rank 1 (" in messages[0]
+        assert messages[0].endswith(" other values than the others, or these say so wrongly.")
+        assert seen[1].equal(seen[0])
+        assert n_rounds == 2  # the third step makes it again
+        assert seen[2].equal(found[0][1][2])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.distributed._collectives import Channel, all_gather
 from holdfast.distributed._roll_call import Member
-from holdfast.distributed._testimony import DIGEST, Digest
+from holdfast.distributed._testimony import Digest
 from holdfast.errors import RanksDifferError
 from holdfast.geometry import median_of_rows
 
@@ -62,8 +62,8 @@ class Replicas:
         """Compare the parameters of all ranks; returns the ranks that differ from the majority."""
         # A gather over everyone, although only equal shards are compared: if some ranks raised an
         # error and others did not, these would wait for them.
-        own = torch.tensor([checksum(self._parameters), self._shard], device=self._device)
-        found = all_gather(own, self._everyone).tolist()
+        own = torch.tensor([checksum(self._parameters), self._shard])
+        found = self._from_all(own, self._everyone).tolist()
         usual: dict[int, int] = {}
         for shard in sorted({entry[1] for entry in found}):
             sums = [entry[0] for entry in found if entry[1] == shard]
@@ -93,8 +93,9 @@ class Replicas:
         ranks = dist.get_process_group_ranks(self._group)
         positions = [dist.get_group_rank(self._everyone, rank) for rank in ranks]
         own = Digest(*self._parameters).value()
-        sent = dict(zip(positions, self._digests(own), strict=True))
-        trusted = {at: digest for at, digest in sent.items() if are_usual[at]}
+        sent = self._from_all(torch.frombuffer(bytearray(own), dtype=torch.uint8), self._group)
+        digests = {at: bytes(row) for at, row in zip(positions, sent.tolist(), strict=True)}
+        trusted = {at: digest for at, digest in digests.items() if are_usual[at]}
         usual, n_equal = Counter(trusted.values()).most_common(1)[0]
         if 2 * n_equal <= len(trusted):
             raise RanksDifferError("no majority of the ranks has the same parameters.")
@@ -112,12 +113,12 @@ class Replicas:
             for parameter, copy in zip(self._parameters, copies, strict=True):
                 parameter.copy_(copy)
 
-    def _digests(self, own: bytes) -> list[bytes]:
-        """The digests of all ranks of the group, of which this is the own one."""
+    def _from_all(self, own: Tensor, group: dist.ProcessGroup) -> Tensor:
+        """[n, m] the tensors [m] of all ranks, which no other rank has had in its hands."""
+        message = own.view(torch.uint8).to(self._device)
         # No matter how many hosts there are, for so short a message.
-        channel = Channel(DIGEST, self._group, self._device, is_on_one_host=True)
-        given = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(self._device)
-        return [bytes(row.tolist()) for row in channel.send(given)]
+        channel = Channel(len(message), group, self._device, is_on_one_host=True)
+        return channel.send(message).cpu().view(own.dtype)
 
 
 @final
