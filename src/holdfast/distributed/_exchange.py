@@ -38,7 +38,7 @@ class Exchange:
     the block that follows from all reports. Every rank has all rows of the block, applies the rule
     to them, and moves its parameters by the same direction: no rank decides for others, and about
     3 % of the model's bytes travel. A liar controls its report and its row; the rule and
-    :class:`~holdfast.exchange.AgreedBlock` say what that can cause.
+    :class:`~holdfast.exchange.AgreedBlock` say what that can cause. ::
 
         exchange = Exchange(model, optimizer)
         for x, y in loader:

@@ -36,7 +36,7 @@ class Section:
     """A part of a report.
 
     Args:
-        slug: name in addresses and file names. :func:`arrange` makes it safe and unique; names of
+        slug: name in addresses and file names. `arrange` makes it safe and unique; names of
             what belongs to the section add a dot, which no slug has.
         title: heading.
         about: the setting.
