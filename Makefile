@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run reproduce results test test-slow package-test lowest-test fuzz check format bench clean
+.PHONY: setup run reproduce results test test-slow package-test lowest-test fuzz check docs format bench clean
 
 setup: $(VENV)/.installed
 
@@ -62,6 +62,11 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The site, from the repository alone; a warning, a dead link among them, is an error.
+docs: setup
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d build/doctrees . build/site
+	@echo "build/site/index.html"
+
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -70,4 +75,4 @@ bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,5 +1,6 @@
 """Documentation is complete: every public name is on its page, every link leads somewhere."""
 
+import pkgutil
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -141,6 +142,19 @@ def test_the_page_of_threats_has_every_threat_by_both_names() -> None:
 
     families: list[Registry[Any]] = [threats.attacks, threats.corruptions, threats.report_lies]
     assert [name for family in families for name in missing(family)] == []
+
+
+def test_every_public_package_has_its_page_in_the_api() -> None:
+    """`make docs` fails for a public name that is not on its package's page."""
+    texts = [path.read_text() for path in (ROOT / "docs/api").glob("*.md")]
+    described = [name for text in texts for name in re.findall(r"automodule:: (\S+)", text)]
+    public = [
+        found.name
+        for found in pkgutil.walk_packages(holdfast.__path__, "holdfast.")
+        if "._" not in found.name and not found.name.startswith("holdfast.lab.cli")
+    ]
+    without_names = ["holdfast.adapters"]
+    assert sorted([*described, *without_names]) == sorted(public)
 
 
 def test_every_rule_states_its_cost_reference_and_example() -> None:

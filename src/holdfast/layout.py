@@ -54,7 +54,7 @@ class Layout:
         return f"Layout({len(self.names)} parameters, d={self.d})"
 
     def rows(self, tensors: TensorOrTensors) -> DenseRows:
-        """Rows with this layout: an [n, d] tensor, or one [n, *shape] tensor per parameter."""
+        """Rows with this layout: an [n, d] tensor, or one `[n, *shape]` tensor per parameter."""
         if not isinstance(tensors, Tensor):
             self._check_shapes("rows", [tensor.shape[1:] for tensor in check_rows(tensors)])
         elif tensors.ndim != 2 or tensors.shape[1] != self.d:

@@ -37,7 +37,7 @@ class Exchange:
     follows from all reports. Every rank receives all rows of the block, applies the rule to them,
     and moves its parameters by the same direction. No rank decides for others, and a rank sends
     about 3 % of the model's bytes to each other rank. A liar controls its report and its row; the
-    rule and :class:`~holdfast.exchange.AgreedBlock` bound the effect of both.
+    rule and :class:`~holdfast.exchange.AgreedBlock` bound the effect of both. ::
 
         exchange = Exchange(model, optimizer)
         for x, y in loader:

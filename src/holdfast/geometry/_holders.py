@@ -40,3 +40,4 @@ class Alone:
 
 
 ALONE = Alone()
+"""The holders of rows that are whole in one process."""

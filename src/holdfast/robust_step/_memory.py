@@ -45,7 +45,7 @@ class Memory(ABC):
         """The next state.
 
         Args:
-            augmented: the rows that :meth:`augment` returned.
+            augmented: the rows that :meth:`~Memory.augment` returned.
             counts: [n] how many rows each counts as (float64, CPU); zero where it is not finite.
             block: the columns that are moved.
             state: the state until now; it is not changed.

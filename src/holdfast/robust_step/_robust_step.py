@@ -14,6 +14,7 @@ from holdfast.robust_step._step_result import StepResult
 from holdfast.selectors import Everything, Selector
 
 Units = Literal["parameter", "gradient"]
+"""The units of what a step carries: those of the parameters, or those of their gradients."""
 
 
 @final

@@ -11,6 +11,7 @@ from holdfast.geometry import Block, Tiling
 from holdfast.registry import Registry
 
 Tile = int | Literal["parameter"] | None
+"""Columns that are chosen together: a number, those of one parameter, or the default."""
 
 WIDEST = 64
 """Columns that are gathered at the speed of memory (`python -m benchmarks granularity`)."""

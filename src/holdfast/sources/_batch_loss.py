@@ -18,7 +18,10 @@ from holdfast.checks import failure
 from holdfast.errors import NonFiniteRowsError
 
 Reduction = Literal["mean", "sum"]
+"""How a loss combines its samples."""
+
 LossFunction = Callable[..., Tensor]
+"""Called as `loss_fn(model(inputs), targets)`; returns a scalar."""
 
 
 class Objective:

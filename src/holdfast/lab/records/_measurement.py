@@ -13,6 +13,7 @@ from holdfast.lab.records._files import write_atomically
 from holdfast.lab.records._writing import config_hash
 
 MEASUREMENT_SUFFIX: Final = ".measurement.json"
+"""End of the file names of measurements."""
 
 
 @final

@@ -15,6 +15,7 @@ from holdfast.lab.records._files import write_atomically
 STUDY_FORMAT: Final = "holdfast study"
 STUDY_VERSION: Final = 1
 STUDY_SUFFIX: Final = ".study.json"
+"""End of the file names of studies."""
 
 Labels = Mapping[str, Any]
 """Texts, numbers or None that place a run, a measurement or a figure of the paper in its study."""

@@ -25,8 +25,12 @@ VERSION: Final = 1
 """Version of the format; readers refuse newer ones."""
 
 FORMAT: Final = "holdfast run"
+
 RUN_FILE: Final = "run.json"
+"""File in a run's folder with its configuration and provenance."""
+
 METRICS_FILE: Final = "metrics.jsonl"
+"""File in a run's folder with one line per entry."""
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ class Section:
     """A part of a report.
 
     Args:
-        slug: name in addresses and file names. :func:`arrange` makes it safe and unique; names of
+        slug: name in addresses and file names. `arrange` makes it safe and unique; names of
             what belongs to the section add a dot, which no slug has.
         title: heading.
         verdict: the result in a sentence; may be empty.

@@ -12,8 +12,8 @@ from holdfast.sources._batch_loss import map_tensors, tensors_of
 from holdfast.sources.layers._layer_gradients import LayerGradients, largest, squares, weighted
 from holdfast.sources.layers._noise import RepeatedNoise
 
-# The dimension of each tensor along which it holds samples; None if it is the same for all.
 Dimensions = tuple[int | None, ...]
+"""The dimension of each tensor along which it holds samples; None if it is the same for all."""
 
 
 @final
