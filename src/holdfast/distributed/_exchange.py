@@ -119,7 +119,7 @@ class Exchange:
         check_rule_of_tiles(self.rule, self.n, tile)
         layout = check_exchangeable(model, optimizer)
         if GradientReducer.is_attached_to(optimizer):
-            raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
+            raise failure("optimizer", "have no guard, which the exchange replaces", "one")
         self._updates = updates_of(layout, optimizer, local_steps)
         self.memory = WorkerMemory(layout, tile=tile, beta=beta, wire=wire)
         self.agreed = AgreedBlock(

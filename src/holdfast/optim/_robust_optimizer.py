@@ -82,7 +82,7 @@ class RobustOptimizer(Optimizer):
         # No super().__init__(): parameters, groups and state belong to the inner optimizer.
         check_instance("optimizer", optimizer, Optimizer)
         if isinstance(optimizer, torch.optim.LBFGS):
-            requirement = "be one whose step needs no closure, because rows are made once per step"
+            requirement = "have a step without a closure, because rows are computed once per step"
             raise failure("optimizer", requirement, "LBFGS")
         if monitor is not None:
             check_instance("monitor", monitor, Monitor)
@@ -147,7 +147,7 @@ class RobustOptimizer(Optimizer):
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if not isinstance(layout, Layout):
-            requirement = "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)"
+            requirement = "have a layout (use a source, or `Layout(model).rows(...)`)"
             raise failure("rows", requirement, type(rows).__name__)
         if self.monitor is not None and rows.n != self.monitor.n:
             requirement = f"have the {self.monitor.n} rows that the monitor watches"
@@ -259,7 +259,7 @@ class RobustOptimizer(Optimizer):
             raise failure("state_dict", requirement, got)
         pending = PendingUpdate.from_state(own["pending"])
         if own["pending"] is not None and not self._delivers:
-            requirement = f"hold nothing that is pending, which {self.robust_step!r} never delivers"
+            requirement = f"hold no pending update, which {self.robust_step!r} never applies"
             raise failure("state_dict", requirement, "a pending update")
         before = self.robust_step.state_dict()
         self.robust_step.load_state_dict(own["step"])

@@ -92,7 +92,7 @@ class Step(ABC):
             norm = 0.0 if state is None else length(state)
             if not norm < float("inf"):
                 raise NonFiniteMemoryError(
-                    f"`{self}` must carry finite values, got a norm of {norm}."
+                    f"`{self}` must have a finite memory, got a norm of {norm}."
                 )
             # The largest entry shows it without a copy, which a sum in float64 would make.
             if not bool(torch.isfinite(torch.linalg.vector_norm(result.direction, torch.inf))):
@@ -115,7 +115,7 @@ class Step(ABC):
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if layout is None:
-            requirement = "carry a layout (`Layout(model).rows(...)` makes such rows)"
+            requirement = "have a layout (use `Layout(model).rows(...)`)"
             raise failure("rows", requirement, type(rows).__name__)
         result = self(rows, lr=lr, **arguments)
         layout.write_gradient(result.direction)
@@ -144,7 +144,7 @@ class Step(ABC):
         if not self.needs_lr:
             return 1.0
         if lr is None:
-            reason = f"because {self} carries what the parameters are owed"
+            reason = f"because {self} has a memory in units of parameters"
             raise failure("lr", f"be given, {reason}", None)
         smallest = max(1.0, self._state_norm) / LARGEST
         if isinstance(rate, float):
@@ -158,7 +158,7 @@ class Step(ABC):
         wanted = (rows.d,) if self.n_state_dimensions == 1 else (rows.n, rows.d)
         if tuple(self._state.shape) != wanted:
             what = "columns" if self.n_state_dimensions == 1 else "rows and columns"
-            requirement = f"have the {what} of what is carried, {tuple(self._state.shape)}"
+            requirement = f"have the {what} of the memory, {tuple(self._state.shape)}"
             raise failure("rows", requirement, wanted)
         self._state = self._state.to(rows.device)
 
@@ -172,7 +172,7 @@ class Step(ABC):
         """Resume exactly from `state`; one that does not fit changes nothing."""
         carried, generator = check_step_state(state, self.n_state_dimensions, str(self))
         if carried is not None and self._state is not None and carried.shape != self._state.shape:
-            requirement = f"have the shape {tuple(self._state.shape)} of what is carried"
+            requirement = f"have the shape {tuple(self._state.shape)} of the memory"
             raise failure("state['carried']", requirement, tuple(carried.shape))
         self.generator.set_state(generator)
         self._state = None if carried is None else carried.detach().clone()
