@@ -153,6 +153,6 @@ def test_a_backward_needs_a_layout() -> None:
     for given in rows:
         with pytest.raises(
             ValueError,
-            match=r"^`rows` must carry a layout \(`Layout\(model\).rows\(...\)` .*\), got",
+            match=r"^`rows` must have a layout \(use `Layout\(model\).rows\(...\)`\), got",
         ):
             RobustStep(Mean()).backward(given)  # type: ignore[arg-type]

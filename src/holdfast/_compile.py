@@ -1,9 +1,9 @@
-"""Column kernels that are compiled once that is expected to pay.
+"""Column kernels that are compiled when compilation is expected to pay.
 
 A kernel is a function of a chunk [n, c] that treats all columns alike. It runs in plain torch until
 it has taken as long as a compilation is expected to take; then it is compiled, once, with a log
 message. So the total cost is at most twice that of the better choice, however long the program
-runs. Compiled and plain results are equal bit for bit, because a kernel consists of elementwise
+runs. Compiled and plain results are bitwise equal, because a kernel consists of elementwise
 operations in a fixed order. If compilation fails (no compiler, an unsupported device), plain torch
 remains in use.
 
@@ -36,7 +36,7 @@ _kernels: dict[Hashable, "ColumnKernel"] = {}
 
 
 class ColumnKernel:
-    """A function of chunks [n, c] -> [c] that switches from plain to compiled code by itself."""
+    """A function of chunks [n, c] -> [c] that is compiled after some use."""
 
     def __init__(self, function: ColumnFunction, name: str, n: int) -> None:
         self._function = function

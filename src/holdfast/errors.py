@@ -1,4 +1,4 @@
-"""Exceptions that a caller may want to catch; all other wrong arguments raise `ValueError`."""
+"""Exceptions to catch by class; all other wrong arguments raise `ValueError`."""
 
 from typing import Final
 
@@ -47,4 +47,4 @@ class RankFailedError(RuntimeError):
 
 
 class RanksDifferError(RuntimeError):
-    """The ranks of a process group differ in what they must have in common."""
+    """The ranks of a process group differ in something that must be equal on all of them."""

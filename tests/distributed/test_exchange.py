@@ -351,7 +351,7 @@ def test_a_rank_that_does_not_come_to_a_round_is_named(workers: Workers) -> None
         assert isinstance(found[rank], Failure)
         assert found[rank].kind == "RankFailedError", found[rank].trace
         assert found[rank].message.startswith("round 1: rank 2 (")
-        assert "did not come to it" in found[rank].message
+        assert "did not reach it" in found[rank].message
 
 
 def left_out_updates(batches: Tensor) -> tuple[list[int], Tensor, int, int]:

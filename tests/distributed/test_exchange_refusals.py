@@ -48,7 +48,7 @@ def momentum_later() -> None:
     found.step()
 
 
-PLAIN = "`model` must be plain: the exchange takes the place of the wrapper's all-reduce, got "
+PLAIN = "`model` must be a plain module: the exchange replaces the wrapper's all-reduce, got "
 SGD = "`optimizer` must be SGD without momentum, or come with `local_steps`, got "
 
 REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
@@ -60,7 +60,7 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
         "`model` must have no SyncBatchNorm, whose sums over ranks no rule guards (use "
         "BatchNorm), got '1'.",
     ),
-    "guard": (guarded, "`optimizer` must have no guard, whose place the exchange takes, got one."),
+    "guard": (guarded, "`optimizer` must have no guard, which the exchange replaces, got one."),
     "momentum": (
         lambda: with_optimizer(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
         f"{SGD}momentum=0.9.",
@@ -119,7 +119,7 @@ def test_refused_on_every_rank(workers: Workers, name: str) -> None:
 def test_two_ranks_cannot_outvote_each_other(workers: Workers) -> None:
     for one in workers.outcomes(refusal_of_two, "geometric-median", n=2):
         assert one.kind == "ValueError"
-        assert "outvote one bad row of 2 (take three ranks or more, or 'mean'" in one.message
+        assert "resist one bad row of 2 (use at least three ranks, or 'mean'" in one.message
     workers.run(refusal_of_two, "mean", n=2)
 
 

@@ -220,5 +220,5 @@ def test_a_rank_that_stops_is_named(workers: Workers, kind: str, how: str) -> No
     for rank in (0, 1, 3):
         assert found[rank].kind == "RankFailedError", found[rank].trace
         assert found[rank].message.startswith("step 2: rank 2 ("), found[rank].message
-        assert "did not come to it" in found[rank].message
+        assert "did not reach it" in found[rank].message
         assert "rank 3 (" not in found[rank].message

@@ -125,7 +125,7 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "rows": (
         lambda: guard(in_ddp(), "krum(n_bad=1)"),
-        "`rule` must outvote one bad row of 4 (take three ranks or more, or 'mean', which leaves "
+        "`rule` must resist one bad row of 4 (use at least three ranks, or 'mean', which leaves "
         "out rows that are not finite), got Krum(n_bad=1).",
     ),
     "unknown": (lambda: guard(in_ddp(), "nothing"), "nothing"),
@@ -244,7 +244,7 @@ def test_refused_on_every_rank(workers: Workers, name: str) -> None:
 def test_two_ranks_cannot_outvote_each_other(workers: Workers) -> None:
     for one in workers.outcomes(two_ranks, "radius-filter", n=2):
         assert one.kind == "ValueError"
-        assert "outvote one bad row of 2 (take three ranks or more, or 'mean'" in one.message
+        assert "resist one bad row of 2 (use at least three ranks, or 'mean'" in one.message
     for gradient, rejected in workers.run(two_ranks, "mean", n=2):
         assert gradient == [1.0, 1.0]
         assert rejected == [1]

@@ -241,7 +241,7 @@ def test_bad_input() -> None:
         RobustManager(3, usable)
     with pytest.raises(ValueError, match=r"`pg` must be torchft's, with `allgather`, got str"):
         RobustManager(usable, "gloo")
-    with pytest.raises(ValueError, match=r"`rule` must need nothing but rows, got Bucketing"):
+    with pytest.raises(ValueError, match=r"`rule` must need only rows, got Bucketing"):
         RobustManager(usable, usable, "bucketing(bucket_size=2) | mean")
     robust = RobustManager(usable, usable)
     for arguments, name in (

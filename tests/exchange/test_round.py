@@ -147,7 +147,9 @@ def test_bad_input() -> None:
         one.receive(0, Payload(torch.ones(4)))
     for i in range(3):
         one.report(i, torch.ones(16))
-    with pytest.raises(ValueError, match="`worker` must be heard once in a round, got 1 again"):
+    with pytest.raises(
+        ValueError, match="`worker` must send one message of a kind per round, got 1 again"
+    ):
         one.report(1, torch.ones(16))
     with pytest.raises(ValueError, match="`number` must be 0, the round that is open, got 4"):
         one.report(3, torch.ones(16), number=4)

@@ -1,4 +1,4 @@
-"""The strategy equals the rule on stacked updates, before the server step, in the model's dtypes."""
+"""The strategy equals the rule on stacked updates, before the server step, in any dtype."""
 
 from typing import Any
 
@@ -161,7 +161,7 @@ def test_metrics_and_attributes_say_what_happened() -> None:
     assert metrics["holdfast-rejected-nodes"] == strategy.rejected == [NODES[2]]
     assert metrics["holdfast-dropped-nodes"] == list(strategy.dropped) == [NODES[5], NODES[9]]
     assert strategy.dropped[NODES[9]] == "did not reply"
-    assert "misses the arrays ['scale']" in strategy.dropped[NODES[5]]
+    assert "lacks the arrays ['scale']" in strategy.dropped[NODES[5]]
     assert strategy.weights[NODES[2]] == 0.0
     assert sum(strategy.weights.values()) == pytest.approx(1.0)
     assert metrics["holdfast-nodes"] == list(strategy.weights)

@@ -134,7 +134,7 @@ def test_a_pending_update_is_refused_where_nothing_is_delivered() -> None:
     rows = Layout(model).rows(torch.ones(5, 8))
     delivering.step(rows)
     plain = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), "mean")
-    with pytest.raises(ValueError, match=r"`state_dict` must hold nothing that is pending"):
+    with pytest.raises(ValueError, match=r"`state_dict` must hold no pending update"):
         plain.load_state_dict(delivering.state_dict())
 
 

@@ -243,11 +243,11 @@ def test_a_plain_gradient_is_not_taken_for_a_robust_one(rule: str | Step) -> Non
         (lambda o: RobustOptimizer(o.param_groups), r"`optimizer` must be an Optimizer, got list"),
         (
             lambda o: RobustOptimizer(torch.optim.LBFGS(network().parameters())),
-            r"`optimizer` must be one whose step needs no closure, .* got LBFGS",
+            r"`optimizer` must have a step without a closure, .* got LBFGS",
         ),
         (
             lambda o: o.step(torch.zeros(3, 2)),
-            r"`rows` must carry a layout \(sources, .* make such rows\), got Tensor",
+            r"`rows` must have a layout \(use a source, .*\), got Tensor",
         ),
         (
             lambda o: o.step(source_of(network())(*next(batches(1)))),

@@ -107,7 +107,7 @@ def test_bad_arguments_are_named(attempt: Callable[[], Any], message: str) -> No
 def test_rows_of_another_shape_are_refused() -> None:
     delivers = bgmd(fraction=0.5)
     per_row = SelectFirstStep("mean", selector=NormSampling(fraction=0.5), memory=RowMemory())
-    refused = r"^`rows` must have the {} of what is carried, \({}\), got \({}\)\.$"
+    refused = r"^`rows` must have the {} of the memory, \({}\), got \({}\)\.$"
     for step in (delivers, per_row):
         step(gaussian(5, 8), lr=0.1)
     with pytest.raises(ValueError, match=refused.format("columns", "8,", "9,")):
@@ -136,7 +136,7 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing() -> None:
         (good | {"carried": torch.zeros(8, dtype=torch.int64)}, shape),
         (
             good | {"carried": torch.zeros(9)},
-            "`state['carried']` must have the shape (8,) of what is carried, got (9,).",
+            "`state['carried']` must have the shape (8,) of the memory, got (9,).",
         ),
         (
             good | {"carried": torch.full((8,), float("nan"))},

@@ -233,5 +233,5 @@ def test_backward_adds_the_direction_to_the_gradients(order: MakeStep) -> None:
     step.backward(rows, lr=0.1)
     found = layout.flatten([p.grad for p in model.parameters() if p.grad is not None])
     assert found.equal(1.0 + twin(rows, lr=0.1).direction)
-    with pytest.raises(ValueError, match=r"^`rows` must carry a layout .*, got DenseRows\.$"):
+    with pytest.raises(ValueError, match=r"^`rows` must have a layout .*, got DenseRows\.$"):
         step.backward(DenseRows(gaussian(3, 4)), lr=0.1)

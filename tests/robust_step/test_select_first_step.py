@@ -93,7 +93,7 @@ def test_a_memory_that_overflows_stops_the_step() -> None:
     rows = gaussian(N, D)
     rows[0] = 3e38
     message = (
-        r"^`SelectFirstStep\(GeometricMedian.*` must carry finite values, got a norm of inf\.$"
+        r"^`SelectFirstStep\(GeometricMedian.*` must have a finite memory, got a norm of inf\.$"
     )
     with pytest.raises(NonFiniteMemoryError, match=message):
         step(rows, lr=1e3)

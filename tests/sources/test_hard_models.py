@@ -225,7 +225,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
             out=out(),
         ),
         (6, 5),
-        "Embedding 'position', which returns a tensor for all samples that one each cannot replace",
+        "Embedding 'position', which returns a tensor for all samples that cannot be repeated",
     ),
     "an output of which all samples use one copy": (
         lambda: Custom(
@@ -234,7 +234,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
             out=out(),
         ),
         (6, 5),
-        "Embedding 'position', which returns a tensor for all samples that one each cannot replace",
+        "Embedding 'position', which returns a tensor for all samples that cannot be repeated",
     ),
     "one copy of an output, after the last layer": (
         lambda: Custom(
@@ -243,12 +243,12 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
             out=out(),
         ),
         (6, 5),
-        "Embedding 'scores', which returns a tensor for all samples that one each cannot replace",
+        "Embedding 'scores', which returns a tensor for all samples that cannot be repeated",
     ),
     "an output that mixes samples": (
         lambda: Custom(lambda self, x: self.out(x + self.mean(x)), mean=BatchMean(), out=out()),
         (6, 5),
-        "BatchMean 'mean', which has no dimension of its own for the samples",
+        "BatchMean 'mean', which has a tensor without a separate dimension for the samples",
     ),
     "a sequence as long as the batch": (
         lambda: Custom(

@@ -333,13 +333,13 @@ class Changed(nn.Module):
         (
             Flattened,
             (4, 5, 3),
-            r"Linear 'layer', which has no dimension of its own for the samples",
+            r"Linear 'layer', which has a tensor without a separate dimension for the samples",
         ),
         (Changed, (4, 3), r"Linear 'layer', which has an input that is changed in place later"),
         (
             lambda: nn.MultiheadAttention(2, 1, dropout=0.1),
             (4, 3, 2),
-            r"MultiheadAttention '', which has no dimension of its own for the samples",
+            r"MultiheadAttention '', which has a tensor without a separate dimension",
         ),
     ],
 )

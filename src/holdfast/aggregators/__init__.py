@@ -1,4 +1,4 @@
-"""Rules that turn rows [n, d], some of them bad, into one vector [d]."""
+"""Rules that combine rows [n, d], some of them bad, into one vector [d]."""
 
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, as_rule, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit

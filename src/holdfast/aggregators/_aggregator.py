@@ -24,7 +24,7 @@ class Aggregate:
 
     Attributes:
         vector: [d] the aggregate, with the rows' dtype and device.
-        weights: [n] coefficients of the rows in it (float64, CPU), or None if it is not a
+        weights: [n] coefficients of the rows in the vector (float64, CPU), or None if it is not a
             combination of rows.
         rejected: bool [n] (CPU) rows without influence: not finite, or left out by the rule.
         outcome: why the solver stopped.
@@ -32,9 +32,9 @@ class Aggregate:
         steps: number of iterations of the solver.
         reference_weight: coefficient of the call's `reference` in the vector, for rules that start
             from one.
-        gram: the Gram matrix of the rows, if the rule has measured it.
+        gram: the Gram matrix of the rows, if the rule computed it.
         tile_weights: [n_tiles, n] coefficients of the rows in each tile (float64, CPU), for rules
-            that treat tiles of columns each on its own.
+            that treat each tile of columns separately.
     """
 
     vector: Tensor
@@ -76,21 +76,21 @@ class Aggregate:
 class Aggregator(ABC):
     """A rule that turns rows [n, d] into one vector [d].
 
-    Rules are immutable: the object is its configuration. A rule does not change its input, keeps
-    dtype and device, gives non-finite rows no weight, and draws random numbers only from the
-    generator of the call.
+    Rules are immutable: the object is its configuration. A rule does not change its input and
+    returns a vector of the same dtype and device. Non-finite rows get no weight. Random numbers
+    come only from the generator of the call.
     """
 
     name: ClassVar[str]
     """The short name, as in `"krum(n_bad=2)"`."""
 
     reads_order: ClassVar[bool] = False
-    """Whether the result depends on the order of rows, so that wrappers must not mix them."""
+    """Whether the result depends on the order of rows; wrappers then must not mix them."""
 
     @property
     @abstractmethod
     def n_needed(self) -> int:
-        """The number of rows from which on the rule is defined."""
+        """The least number of rows for which the rule is defined."""
 
     def n_resisted(self, n: int) -> int:
         """The largest number of arbitrarily bad rows among `n` that leaves the result bounded."""
@@ -98,22 +98,22 @@ class Aggregator(ABC):
 
     @abstractmethod
     def _n_resisted(self, n: int) -> int:
-        """The same for an `n` that the rule is defined for."""
+        """The same for an `n` for which the rule is defined."""
 
     @property
     def takes(self) -> frozenset[str]:
-        """The arguments among `row_weights`, `reference`, `score`, `generator` that it accepts."""
+        """The accepted arguments among `row_weights`, `reference`, `score` and `generator`."""
         return NOTHING
 
     @property
     def needs(self) -> frozenset[str]:
-        """Those of the accepted arguments that every call must pass."""
+        """The accepted arguments that every call must pass."""
         return NOTHING
 
     @property
     @abstractmethod
     def reads_products(self) -> bool:
-        """Whether the rule reads inner products of rows, so that a wrapper should measure them."""
+        """Whether the rule reads inner products of rows, which a wrapper then computes."""
 
     @property
     def reads_columns(self) -> bool:
@@ -125,7 +125,7 @@ class Aggregator(ABC):
         """The rule itself, on checked arguments."""
 
     def __str__(self) -> str:
-        """The class with the arguments that are not at their default, for messages."""
+        """The class with its non-default arguments, for messages."""
         known: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
         values = [(field, getattr(self, field.name)) for field in known]
         shown = [f"{field.name}={value}" for field, value in values if value != field.default]
@@ -182,11 +182,12 @@ class Aggregator(ABC):
             return self._aggregate(rows.keep(used), context.for_rows(used)).for_all(used, rows.n)
 
     def weights_from_gram(self, gram: Tensor, **arguments: Unpack[CallArguments]) -> Tensor:
-        """Return the weights [n] of rows of which only the inner products `gram` [n, n] are known.
+        """Return the weights [n] of rows from their inner products `gram` [n, n].
 
-        The inner products are about the origin. For rules that read inner products or lengths only;
-        others raise an error. Use a float64 matrix: float32 has lost the differences of rows that
-        are close to each other. `aggregate(GramRows(gram))` also returns the certified gap.
+        The inner products are about the origin. Works for rules that read only inner products or
+        lengths; other rules raise an error. Use a float64 matrix: in float32 the differences of
+        rows that are close to each other are lost. `aggregate(GramRows(gram))` also returns the
+        certified gap.
 
         Example:
             >>> from holdfast.aggregators import Krum
@@ -206,12 +207,12 @@ class Aggregator(ABC):
 
         `weights_from_grams(grams)[i]` is `weights_from_gram(grams[i])`, up to the tolerance of the
         rule's solver. The matrices must be symmetric and finite, with squared norms on the
-        diagonal, about the origin of each set; use float64, because float32 has lost the
-        differences of rows that are close to each other. `row_weights` [n] are those of every set.
-        Mean, GeometricMedian and RadiusFilter solve all sets together; other rules solve one set
-        after the other, and so do these where digits were lost. If `approximate`, such sets keep
-        the weights of the common solution, which may be wrong or NaN. The result is float64 on the
-        CPU.
+        diagonal, about the origin of each set; use float64, because in float32 the differences of
+        rows that are close to each other are lost. `row_weights` [n] apply to every set. Mean,
+        GeometricMedian and RadiusFilter solve all sets together, except those in which digits were
+        lost; these, and all sets of other rules, are solved one after the other. With
+        `approximate=True` such sets keep the weights of the common solution, which may be wrong or
+        NaN. The result is float64 on the CPU.
 
         Example:
             >>> from holdfast.aggregators import GeometricMedian
@@ -281,7 +282,7 @@ rules: Registry[Aggregator] = Registry("rule", inner="rule")
 
 
 def as_rule(rule: Aggregator | str, name: str = "rule") -> Aggregator:
-    """The rule itself, or the one that a text such as `"krum(n_bad=2)"` names."""
+    """The rule, given as an object or as a text such as `"krum(n_bad=2)"`."""
     if isinstance(rule, str):
         return rules.parse(rule)
     check_instance(name, rule, Aggregator)

@@ -1,4 +1,4 @@
-"""How many bad rows a rule must resist, as a number or as a fraction of the rows."""
+"""The number of bad rows that a rule must resist, as a number or as a fraction."""
 
 from dataclasses import dataclass
 from math import floor
@@ -22,9 +22,9 @@ class BadRowLimit:
     f is `n_bad`, or :math:`\lfloor \beta n \rfloor` with :math:`\beta` the `bad_fraction` and n the
     number of rows in the call, non-finite ones included. Exactly one of the two must be given.
 
-    A rule that needs :math:`n \ge a f + b` rows sets `rows_per_bad` to a and `rows_besides` to b.
-    A fraction must then be below 1 / a. Its `n_needed` is the smallest number of rows from which on
-    every n satisfies the inequality.
+    A rule that needs :math:`n \ge a f + b` rows sets `rows_per_bad` to a and `rows_besides` to b. A
+    fraction must then be below 1 / a. Its `n_needed` is the least number such that it and every
+    larger n satisfy the inequality.
     """
 
     n_bad: int | None = None
@@ -44,11 +44,11 @@ class BadRowLimit:
 
     @property
     def n_needed(self) -> int:
-        """The number of rows from which on the rule is defined."""
+        """The least number of rows for which the rule is defined."""
         return self._smallest_n(self.rows_per_bad, self.rows_besides)
 
     def _smallest_n(self, per_bad: int, besides: int) -> int:
-        """The smallest number from which on every n is at least `per_bad * f + besides`."""
+        """The least number such that it and every larger n are at least `per_bad * f + besides`."""
         n_bad = self.n_bad or 0
         if self.bad_fraction is not None:
             # floor(beta * n) reaches f at n = ceil(f / beta). That n is too small if
@@ -66,7 +66,7 @@ class BadRowLimit:
         return most if self.bad_fraction is None else min(whole_count(self.bad_fraction, n), most)
 
     def n_bad_left(self, n: int, n_lost: int) -> int:
-        """How many of n finite rows may be bad when `n_lost` other rows were not finite."""
+        """The limit for n finite rows if `n_lost` other rows were not finite."""
         return max(0, self.count_bad(n + n_lost) - n_lost)
 
     def _n_resisted(self, n: int) -> int:

@@ -33,18 +33,19 @@ WIDE = 4096
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class Blockwise(Aggregator):
-    r"""Applies `rule` to each tile of the columns on its own.
+    r"""Applies `rule` to each tile of the columns separately.
 
     Cuts every parameter into tiles of `tile` columns (the last one may be narrower) and returns the
-    results of `rule` on the tiles side by side: a block coordinate geometric median, if that is the
-    rule. One rule for all columns lets an attacker spend the deviation that all columns allow on
-    few of them; here each tile allows only its own. `rule` is any rule that reads inner products or
-    lengths. Resists what `rule` resists, in every tile. A row that is not finite in some column is
-    left out of all tiles, because it is known to be bad.
+    results of `rule` on the tiles side by side: with the geometric median, a block coordinate
+    geometric median. A single rule for all columns lets an attacker concentrate the deviation of
+    all columns in a few of them; here each tile is bounded separately. `rule` is any rule that
+    reads inner products or lengths. Resists what `rule` resists, in every tile. A row that is not
+    finite in some column is left out of all tiles, because it is known to be bad.
 
-    The result has `tile_weights` [n_tiles, n] instead of weights. A row is `rejected` if it is in
-    every tile; the `gap` is the largest, and the outcome the worst of all tiles. `row_weights` and
-    a `generator` are passed on to `rule`, which must need neither a reference nor a score.
+    The result has `tile_weights` [n_tiles, n] instead of weights. A row is `rejected` if it is
+    rejected in every tile; `gap` is the largest gap and `outcome` the worst outcome of all tiles.
+    `row_weights` and a `generator` are passed on to `rule`, which must need neither a reference nor
+    a score.
 
     :class:`GeometricMedian`, :class:`RadiusFilter` and :class:`Mean` solve many tiles at once, in a
     few microseconds per tile of 64 columns and 20 rows; other rules solve one tile after the other.

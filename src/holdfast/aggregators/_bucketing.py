@@ -16,13 +16,13 @@ from holdfast.geometry import Lengths
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class Bucketing(MixingWrapper):
-    r"""Shuffles the rows, averages them in buckets of `bucket_size`, and passes on the means.
+    r"""Shuffles the rows, averages buckets of `bucket_size` rows, and passes the means to `rule`.
 
     The call's `generator` draws the permutation; the bucket means go to `rule`. `row_weights`
-    weight the rows within a bucket, and a bucket by their sum. One bad row spoils its whole bucket,
-    so with s the bucket size the rule resists what `rule` resists among
-    :math:`\lceil n / s \rceil` rows. The order of rows matters only through the draw. In Gram space
-    it costs one n x n product.
+    weight the rows within a bucket, and a bucket by their sum. One bad row makes its whole bucket
+    bad, so with bucket size s it resists as many rows as `rule` resists among
+    :math:`\lceil n / s \rceil`. The order of rows matters only through the permutation. In Gram
+    space it costs one n x n product.
 
     Reference: Karimireddy, He and Jaggi, *Byzantine-Robust Learning on Heterogeneous Datasets via
     Bucketing* (ICLR 2022), Algorithm 1.

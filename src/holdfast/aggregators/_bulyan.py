@@ -19,12 +19,12 @@ from holdfast.geometry import Rows, by_column
 class Bulyan(BadRowLimit, Aggregator):
     r"""Krum's choice of rows, then a mean around the median of each coordinate.
 
-    Krum chooses :math:`\theta = n - 2f` rows one after another, each among the rows that are left;
-    in the last rounds a single neighbor counts, and ties are broken as in :class:`Krum`.
-    Each coordinate is then the mean of the :math:`\theta - 2f` values nearest to the median of the
+    Krum chooses :math:`\theta = n - 2f` rows one after another, each among the remaining rows. In
+    the last rounds a score has a single neighbor; ties are broken as in :class:`Krum`. Each
+    coordinate is then the mean of the :math:`\theta - 2f` values nearest to the median of the
     chosen rows. f is `n_bad` (or given by `bad_fraction`, below 0.25). Resists f rows among
-    :math:`n \ge 4f + 3`, and bounds their influence on every single coordinate. It belongs to
-    neither family: it reads the data once for the Gram matrix, and the chosen rows again by column.
+    :math:`n \ge 4f + 3`, and bounds their influence on every single coordinate. Reads the data once
+    for the Gram matrix, and the chosen rows again by column.
 
     Reference: El Mhamdi et al., *The Hidden Vulnerability of Distributed Learning in Byzantium*
     (ICML 2018), Section 4.

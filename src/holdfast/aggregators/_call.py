@@ -1,4 +1,4 @@
-"""What comes with a call besides the rows."""
+"""The keyword arguments of a call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +26,10 @@ GENERATOR = frozenset({"generator"})
 
 
 class StepArguments(TypedDict, total=False):
-    """Keywords of a step besides rows and learning rate, for rules that accept them.
+    """Keyword arguments of a step for rules that accept them.
 
     Attributes:
-        row_weights: [n] how much each row counts. The share of bad rows is then counted in weight.
+        row_weights: [n] weights of the rows. The share of bad rows is then a share of the weight.
         reference: [d] a trusted or previous direction.
         score: rates a direction on trusted data; larger is better.
     """
@@ -40,7 +40,7 @@ class StepArguments(TypedDict, total=False):
 
 
 class CallArguments(StepArguments, total=False):
-    """Keywords of a rule besides the rows.
+    """Keyword arguments of a rule.
 
     Attributes:
         generator: source of random numbers; a step passes its own.
@@ -62,7 +62,7 @@ class CallContext:
     generator: torch.Generator | None = None
 
     def checked(self, rule: Any, n: int, d: int) -> "CallContext":
-        """The context, if the rule accepts what is given for n rows of d columns."""
+        """The context, after checking its arguments for n rows of d columns."""
         for name, value in vars(self).items():
             if value is None and name in rule.needs:
                 raise failure(name, f"be given to {rule}", None)

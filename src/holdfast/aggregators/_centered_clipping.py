@@ -14,13 +14,13 @@ from holdfast.geometry import Gram, Outcome, Solution, distances_from
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class CenteredClipping(GramAggregator):
-    r"""A few steps from a starting point toward the rows, each of which pulls by at most `radius`.
+    r"""A few steps toward the rows, in which each row moves the point by at most `radius`.
 
     :math:`v \leftarrow v + \sum_i \eta_i (g_i - v) \min(1, \tau / \|g_i - v\|)`, `n_steps` times,
     where :math:`\tau` is `radius` and :math:`\eta_i` are the `row_weights`. Starts from
-    `reference`, usually the previous aggregate, or from zero if the call passes none; so the result
-    moves with the rows only if the start does. A share :math:`\delta` of bad rows moves the result
-    by at most :math:`\delta\tau` per step, whatever they hold. Reads the data twice.
+    `reference`, usually the previous aggregate, or from zero without one; the rule is translation
+    equivariant only if the start moves with the rows. A share :math:`\delta` of bad rows moves the
+    result by at most :math:`\delta\tau` per step, whatever they hold. Reads the data twice.
 
     Reference: Karimireddy et al., *Learning from History for Byzantine Robust Optimization*
     (ICML 2021), Algorithm 2.

@@ -22,11 +22,11 @@ class CovarianceFilter(BadRowLimit, GramAggregator):
     :math:`\mu` and the largest variance :math:`\lambda` with its direction v, keep :math:`\mu` if
     :math:`\lambda` is the smallest so far, and set
     :math:`c_i \leftarrow c_i (1 - \tau_i / \tau_{\max})` with
-    :math:`\tau_i = \langle g_i - \mu, v \rangle^2`. f is `n_bad` or given by `bad_fraction`;
-    without both it is the largest minority, so that nothing need be known. Weights of rows count as
-    numbers of rows. Resists f rows among :math:`n > 2f`. Reads the data twice, and solves at most n
-    eigenproblems of size n. It stops as soon as no weights that could follow have a smaller
-    variance: for rows of similar length in high dimension after a few dozens of n steps.
+    :math:`\tau_i = \langle g_i - \mu, v \rangle^2`. f is `n_bad` or given by `bad_fraction`; by
+    default it is the largest minority. Weights of rows count as numbers of rows. Resists f rows
+    among :math:`n > 2f`. Reads the data twice, and solves at most n eigenproblems of size n. It
+    stops as soon as no later weights can have a smaller variance; for rows of similar length in
+    high dimension it then needs only a fraction of the n steps.
 
     Reference: Allouah, Guerraoui and Stephan, *Towards Trustworthy Federated Learning with
     Untrusted Participants* (2025), Algorithm 2, in the form of the ByzFL library's CAF.

@@ -16,9 +16,9 @@ from holdfast.geometry import ColumnRows, Gram, Lengths, Rows, Solution, by_colu
 class GramAggregator(Aggregator):
     """A rule that computes the weights of the rows from their Gram matrix.
 
-    One pass over the rows gives the n x n inner products, the rule works on these, and one more
-    pass forms the sum. Such a rule works on all `Rows`, because each has a Gram matrix and sums of
-    rows, exact or estimated.
+    One pass over the rows computes the n x n inner products, the rule works on these, and a second
+    pass forms the weighted sum. Such a rule works on all `Rows`, because all have a Gram matrix and
+    sums of rows, exact or estimated.
     """
 
     reads_products = True
@@ -82,8 +82,8 @@ def _combined(rows: Rows, measured: Lengths, solution: Solution, context: CallCo
 class CoordinateAggregator(Aggregator):
     """A rule that applies one function of n numbers to every column, chunk by chunk.
 
-    If the pass over the columns meets values that are not finite, the rule runs again without the
-    rows that hold them.
+    If the pass over the columns finds values that are not finite, the rule runs again without their
+    rows.
     """
 
     reads_products = False

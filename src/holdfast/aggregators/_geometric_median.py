@@ -32,18 +32,17 @@ class GeometricMedian(GramAggregator):
 
     :math:`\arg\min_y \sum_i \eta_i \|g_i - y\|` with `row_weights` :math:`\eta_i`. The `gap` of the
     result bounds how far the objective at the returned vector, as rounded to its dtype, is from its
-    minimum, relative to the sum of the smaller half of the distances (see
-    :func:`holdfast.geometry.geometric_median` for what this takes as given); the solver stops at
-    `tolerance`. Resists any minority,
-    :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights, any set of less than half of the
-    weight.
+    minimum, relative to the sum of the smaller half of the distances
+    (:func:`holdfast.geometry.geometric_median` states the assumptions); the solver stops at
+    `tolerance`. Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with row weights,
+    any set of less than half of the weight.
 
-    Reads the data twice (Gram matrix, weighted sum), whatever the accuracy. With many rows on a CPU
-    it iterates on the rows themselves as long as that is cheaper; both ways agree to the tolerance.
+    Reads the data twice (Gram matrix, weighted sum), for any accuracy. With many rows on a CPU it
+    iterates on the rows themselves if that is cheaper; both methods agree to the tolerance.
 
     A call on tensors that require gradients returns a vector with a graph: the derivative is that
     of the optimum, by implicit differentiation, and costs three more passes over the rows (see
-    :func:`holdfast.geometry.attach_gradient`). It exists once.
+    :func:`holdfast.geometry.attach_gradient`). It cannot be differentiated again.
 
     Reference: the paper's Definition of the geometric median and equation 3; Vardi and Zhang, *The
     multivariate L1-median and associated data depth* (PNAS 2000). Deviation: Newton steps

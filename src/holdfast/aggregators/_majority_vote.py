@@ -19,15 +19,16 @@ _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class MajorityVote(Aggregator):
-    r"""The mean, over groups, of the row that most members of the group hold, bit for bit.
+    r"""The mean over groups of the row that most members of a group sent, compared bitwise.
 
     Rows :math:`1 \dots r`, :math:`r + 1 \dots 2r` and so on, with r the `group_size`, are the same
-    gradient computed r times. From each group the rule takes the row that more than half of its
-    members equal; the result is the mean of these. It recovers the mean of the true gradients
-    exactly while at most :math:`s = (r - 1) / 2` rows of each group are bad, so `n_resisted` is s
-    (all bad rows may be in one group). Groups that agree on a row that is not finite are left out.
-    A group without a majority raises :class:`~holdfast.errors.NoMajorityError`. The order of rows
-    matters, because it makes the groups. The rule belongs to neither family: it compares bits.
+    gradient computed r times. From each group the rule takes the row to which more than half of its
+    members are equal; the result is the mean of these rows. It recovers the mean of the true
+    gradients exactly while at most :math:`s = (r - 1) / 2` rows of each group are bad, so
+    `n_resisted` is s (all bad rows may be in one group). Groups that agree on a row that is not
+    finite are left out. A group without a majority raises
+    :class:`~holdfast.errors.NoMajorityError`. The order of rows matters, because it defines the
+    groups. It belongs to neither family: it compares bits.
 
     Reference: Chen et al., *DRACO: Byzantine-resilient Distributed Training via Redundant
     Gradients* (ICML 2018), Section 4.1 (the repetition code).

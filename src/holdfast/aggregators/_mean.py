@@ -13,7 +13,7 @@ from holdfast.geometry import Rows, RowSets, Solutions
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class Mean(Aggregator):
-    r"""The mean of the rows: what plain SGD uses, and what one bad row can move anywhere.
+    r"""The mean of the rows, as in plain SGD: one bad row can move it anywhere.
 
     :math:`\sum_i \eta_i g_i`, with `row_weights` :math:`\eta_i` of sum 1 (equal by default).
     Resists no bad row; only non-finite rows are left out. Reads the data once.

@@ -17,10 +17,9 @@ from holdfast.geometry import Gram
 class NearestNeighborMixing(BadRowLimit, MixingWrapper):
     r"""Replaces each row by the mean of its :math:`n - f` nearest rows, itself included (NNM).
 
-    f is `n_bad` (or given by `bad_fraction`); the means go to `rule`. Mixing makes the rows
-    of honest workers with different data alike, which turns any good rule into one of optimal
-    order. Resists as many rows as `rule`, and at most f. In Gram space it costs one n x n
-    product.
+    f is `n_bad` (or given by `bad_fraction`); the means go to `rule`. Mixing makes the rows of
+    honest workers with different data similar, which gives any good rule an error of optimal order.
+    Resists as many rows as `rule`, and at most f. In Gram space it costs one n x n product.
 
     Reference: Allouah et al., *Fixing by Mixing: A Recipe for Optimal Byzantine ML under
     Heterogeneity* (AISTATS 2023), Algorithm 2.

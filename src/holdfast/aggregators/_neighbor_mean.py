@@ -17,10 +17,10 @@ from holdfast.geometry import Gram, Solution
 class NeighborMean(BadRowLimit, GramAggregator):
     r"""The mean of the :math:`n - f` rows nearest to a given one, itself included (MoNNA).
 
-    The rule of a peer that trusts its own row, the one at `index`, and receives the others. f is
-    `n_bad` (or given by `bad_fraction`); of rows at the same distance it takes the first. Resists f
-    of the other rows among :math:`n > 2f`, as far as the given row can be trusted. Reads the data
-    twice. The order of rows matters, because it names the given row.
+    For a peer that trusts its own row, the one at `index`, and receives the others. f is `n_bad`
+    (or given by `bad_fraction`); of rows at the same distance it takes the first. Resists f of the
+    other rows among :math:`n > 2f`, if the given row is honest. Reads the data twice. The order of
+    rows matters, because `index` is a position.
 
     Reference: Farhadkhani et al., *Robust Collaborative Learning with Linear Gradient Overhead*
     (ICML 2023), Algorithm 1 (nearest neighbor averaging).

@@ -21,9 +21,9 @@ class NormClipping(BadRowLimit, MixingWrapper):
     :math:`g_i \mapsto g_i \min(1, \tau / \|g_i\|)`. Either :math:`\tau` is `radius`, or it adapts
     to the rows (ARC): it is the :math:`(k + 1)`-th largest norm with
     :math:`k = \lfloor 2 (f / n)(n - f) \rfloor`, where f is `n_bad` (or given by `bad_fraction`).
-    Exactly one of the three must be given. Norms are taken from the origin, so the rule is not
-    equivariant to a shift of all rows. `row_weights` are passed on. Resists what `rule`
-    resists. In Gram space it costs n numbers.
+    Exactly one of the three must be given. Norms are measured from the origin, so the rule is not
+    translation equivariant. `row_weights` are passed to `rule`. Resists what `rule` resists. In
+    Gram space it costs n numbers.
 
     Reference: Allouah et al., *Adaptive Gradient Clipping for Robust Federated Learning* (2024),
     Algorithm 2 (`n_bad`).

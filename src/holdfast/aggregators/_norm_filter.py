@@ -19,9 +19,9 @@ class NormFilter(BadRowLimit, LengthAggregator):
     Drops the f longest rows, where f is `n_bad` or given by `bad_fraction`: the
     :math:`\lceil (1 - \beta) n \rceil` shortest rows remain. With `row_weights`, which require
     `bad_fraction`, it drops the longest rows that together weigh at most :math:`\beta`. Bad rows
-    that remain are no longer than an honest row, so the result is bounded against any minority of
-    at most the number that is dropped. Norms are taken from the origin: the rule is not equivariant
-    to a shift of all rows. Reads the data once for the norms, and the kept rows again.
+    that remain are no longer than an honest row, so the result is bounded if at most as many rows
+    are bad as are dropped. Norms are measured from the origin: the rule is not translation
+    equivariant. Reads the data once for the norms, and the kept rows again.
 
     Reference: Ghosh et al., *Communication-Efficient and Byzantine-Robust Distributed Learning*
     (2019), Algorithm 1 (`bad_fraction`, without compression); Gupta, Liu and Vaidya, *Byzantine

@@ -19,9 +19,9 @@ class NormTrim(LengthAggregator):
     Drops the :math:`\lfloor \beta n \rfloor` rows of largest and as many of smallest norm, where
     :math:`\beta` is `bad_fraction`. With `row_weights` a tail is as many rows as together weigh at
     most :math:`\beta`. This is how the BGMD paper describes the trimmed mean of Yin et al. (in
-    Related Work); their own rule works on coordinates and is :class:`TrimmedMean`. Bounded against
-    as many bad rows as one tail holds. Norms are taken from the origin. Reads the data once for
-    the norms, and the kept rows again.
+    Related Work); their own rule works on coordinates and is :class:`TrimmedMean`. Bounded for as
+    many bad rows as one tail has. Norms are measured from the origin. Reads the data once for the
+    norms, and the kept rows again.
 
     Example:
         >>> NormTrim(bad_fraction=0.25)(torch.tensor([[1.0], [3.0], [-80.0], [0.0]]))

@@ -25,41 +25,43 @@ from holdfast.geometry import (
 )
 
 DECEIVED = 1.5
-"""If the vector median's exact radius is this many sketched ones, then the sketch is not used."""
+"""If the vector median's exact radius is this many times the sketched one, the sketch is not
+used."""
 
 
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class RadiusFilter(GramAggregator):
-    r"""The mean of the rows that are near the vector median: the rule for accidents.
+    r"""The mean of the rows near the vector median: the default rule, for accidents.
 
     The vector median is the row with the least distance r within which a majority of rows lies (the
     one with the least sum of distances, among equals). Rows farther from it than :math:`c\, r` are
     left out, where c is `reach`; the result is the mean of the others. Honest gradients of one
-    batch are rarely more than twice as far out as their majority, so with nothing wrong few rows
-    are left out (on images at most 0.03 % with 8 samples per row, none with 16:
-    docs/results/accidents.md). A result without a rejection is bit for bit that of :class:`Mean`. A
-    row that is scaled, noisy, corrupt or not finite is left out whole. A lie within the reach
-    counts as an honest row does: against colluding attackers use a rule with memory.
+    batch are rarely more than twice as far away as their majority, so few rows are left out when
+    nothing is wrong (on images at most 0.03 % with 8 samples per row, none with 16:
+    docs/results/accidents.md). A result without a rejection is bitwise equal to that of
+    :class:`Mean`. A row that is scaled, noisy, corrupt or not finite is left out entirely. A lie
+    within the reach counts like an honest row: against colluding attackers use a method with
+    memory, such as the exchange.
 
-    A known `radius` :math:`\rho`, which bounds the deviation of good rows from each other, replaces
-    the reach: rows within :math:`2 \rho` of the vector median are kept. `row_weights` count toward
+    Instead of the reach, a known `radius` :math:`\rho` may bound the deviation of good rows from
+    each other: rows within :math:`2 \rho` of the vector median are kept. `row_weights` count toward
     the majority and the mean. Resists any minority, :math:`\lfloor (n - 1) / 2 \rfloor` rows; with
     row weights, any set of less than half of the weight.
 
     Reads the data twice. With many rows on a CPU a :class:`Sketch` chooses the vector median; its
-    distances from all rows, its radius and hence who is left out are exact. The row so chosen is
-    nearly the best one, and no choice breaks the bound: let L be the length of the longest good
-    row. Lengths in the sketch are exact, so there every good row has all good rows within 2 L, and
-    the radius of the chosen row is at most 2 L. If its exact radius is more than 1.5 times as
-    large, the sketch was deceived and the Gram matrix decides. Otherwise a good row is within 3 L
-    of the chosen one, and every row that is kept within :math:`3 c L`.
+    distances from all rows, its radius and hence who is left out are exact. The chosen row is
+    nearly the best one, and no choice violates the bound. Let L be the length of the longest good
+    row. Lengths in the sketch are exact, so in the sketch every good row has all good rows within 2
+    L, and the radius of the chosen row is at most 2 L. If its exact radius is more than 1.5 times
+    as large, the sketch is discarded and the Gram matrix decides. Otherwise a good row is within 3
+    L of the chosen one, and every row that is kept within :math:`3 c L`.
 
     Reference: Bulusu et al., *On Distributed Stochastic Gradient Descent for Nonconvex Functions in
     the Presence of Byzantines* (ICASSP 2020); the vector median as in Alistarh, Allen-Zhu and Li,
-    *Byzantine Stochastic Gradient Descent* (NeurIPS 2018), Algorithm 1. Deviations: the best row
-    with a majority within the radius, where they take any such row; and the reach.
+    *Byzantine Stochastic Gradient Descent* (NeurIPS 2018), Algorithm 1. Deviations: it takes the
+    best row with a majority within the radius instead of any such row; and the reach.
 
     Example:
         >>> RadiusFilter()(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))

@@ -19,10 +19,10 @@ class ResilienceFilter(GramAggregator):
     Every row starts with :math:`c_i = 1`. While :math:`\sum_i c_i \tau_i > 4 n \sigma^2`, where
     :math:`\tau_i` is the squared deviation of row i from the weighted mean along the direction of
     largest weighted variance, set :math:`c_i \leftarrow c_i (1 - \tau_i / \tau_{\max})`; rows that
-    fall below :math:`c_i = 1/2` leave the sums for good. Returns the mean of the others. Weights of
-    rows count as numbers of rows. Resists a quarter of the rows if `sigma` bounds the deviation of
-    the good rows in every direction. A `sigma` too small for the rows would drop all of them: then
-    the filter stops while half of them are left, and the outcome reports it. Reads the data twice.
+    fall below :math:`c_i = 1/2` are removed. Returns the mean of the others. Weights of rows count
+    as numbers of rows. Resists a quarter of the rows if `sigma` bounds the deviation of the good
+    rows in every direction. If `sigma` is too small for the rows, the filter stops while half of
+    them are left, and the outcome reports it. Reads the data twice.
 
     Reference: Steinhardt, Charikar and Valiant, *Resilience: A Criterion for Learning in the
     Presence of Arbitrary Outliers* (ITCS 2018), Algorithm 1; Data and Diggavi, *Byzantine-Resilient

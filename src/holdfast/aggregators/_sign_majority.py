@@ -16,9 +16,9 @@ class SignMajority(CoordinateAggregator):
     r"""The sign that the majority of rows has in each coordinate: -1, 0 or 1.
 
     :math:`\operatorname{sign}(\sum_i \eta_i \operatorname{sign}(g_i))` with `row_weights`
-    :math:`\eta_i`. Magnitudes are lost by design, so the result does not scale with the rows, and
-    equal rows are not returned as they are. A minority cannot change a sign on which all other rows
-    agree. Reads the data once.
+    :math:`\eta_i`. Magnitudes are lost by design: the rule is not scale equivariant, and does not
+    return equal rows unchanged. A minority cannot change a sign on which all other rows agree.
+    Reads the data once.
 
     Reference: Bernstein et al., *signSGD with Majority Vote is Communication Efficient and Fault
     Tolerant* (ICLR 2019), Algorithm 1.

@@ -18,23 +18,24 @@ COLUMNS = 2**14
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class Sketched(Wrapper):
-    r"""Shows `rule` a sketch of the rows: inner products of some columns, exact lengths and sums.
+    r"""Passes a sketch of the rows to `rule`: inner products of some columns, exact lengths and
+    sums.
 
     Draws a share of the columns as the paper's Algorithm 2 does (see
     :class:`~holdfast.selectors.NormSampling`), estimates the inner products of the rows from them,
-    and scales the estimates to the lengths of the whole rows. `rule`, any rule in Gram space, finds
-    its weights from these; the weights are applied to the whole rows. Costs :math:`O(nd + n^2 k)`
-    for k columns instead of :math:`O(n^2 d)`. Certified gaps are those of the sketch. Resists what
-    `rule` resists, whatever is drawn, because no row can hide its length. The call passes the
-    `generator`.
+    and scales the estimates to the lengths of the whole rows. `rule`, any rule in Gram space,
+    computes its weights from these; the weights are applied to the whole rows. Costs
+    :math:`O(nd + n^2 k)` for k columns instead of :math:`O(n^2 d)`. Certified gaps are those of the
+    sketch. Resists what `rule` resists for every draw, because no row can hide its length. The call
+    passes the `generator`.
 
     Reference: the paper's Algorithm 2 for the choice of columns; Horvitz and Thompson, *A
     Generalization of Sampling Without Replacement From a Finite Universe* (1952), for the
     estimates. Deviation: exact lengths.
 
     Args:
-        fraction: the share of tiles that is read, in (0, 1]. None stands for about 16,384 columns,
-            which estimate cosines to about a percent, however many there are.
+        fraction: the share of tiles that is read, in (0, 1]. By default about 16,384 columns are
+            read, which estimate cosines to about a percent for any d.
         tile: columns that are drawn together; see :class:`~holdfast.selectors.NormSampling`.
         rule: the rule, or its name; it must not read single columns.
 

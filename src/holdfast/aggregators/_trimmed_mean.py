@@ -18,8 +18,8 @@ class TrimmedMean(BadRowLimit, CoordinateAggregator):
     r"""The mean of each coordinate without its f smallest and f largest values.
 
     f is `n_bad` (or given by `bad_fraction`). Resists f rows among :math:`n > 2f`. Reads the data
-    once, through a pruned sorting network. The remaining values are added up; subtracting the
-    extremes from a sum over all values would fail for infinities.
+    once, through a pruned sorting network. The remaining values are summed directly: subtracting
+    the extremes from a sum over all values would fail for infinities.
 
     Reference: Yin et al., *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
     Rates* (ICML 2018), Definition 2.

@@ -13,14 +13,14 @@ from holdfast.geometry import Gram, Solution
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class TrustedReference(GramAggregator):
-    r"""The mean of the rows at the length of a trusted gradient, weighted by angle (FLTrust).
+    r"""The mean of the rows, scaled to a trusted gradient and weighted by angle (FLTrust).
 
     With the call's `reference` :math:`g_0` and the trust :math:`t_i = \max(0, \cos(g_i, g_0))`,
     returns :math:`\sum_i t_i \frac{\|g_0\|}{\|g_i\|} g_i / \sum_i t_i`, or zero if no row is
     trusted. `row_weights` multiply the trust. The result is never longer than :math:`g_0` and never
     points against it, whatever the rows hold, so all rows may be bad (at least half of them must be
-    finite). It depends on the rows' angles at the origin, so it neither moves with a shift of all
-    rows nor returns equal rows as they are. Reads the data twice.
+    finite). It depends on the rows' angles at the origin, so it is not translation equivariant and
+    does not return equal rows unchanged. Reads the data twice.
 
     Reference: Cao et al., *FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping*
     (NDSS 2021), Section IV.

@@ -1,4 +1,4 @@
-"""The base of wrappers, which transform the rows for another rule."""
+"""The base class of wrappers, which transform the rows for another rule."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -22,7 +22,7 @@ class Wrapper(Aggregator):
     rule: Aggregator | str
 
     def _set_rule(self) -> None:
-        """Replace the name of a rule by the rule; refuse one that depends on the order of rows."""
+        """Convert the name of a rule to the rule; it must not depend on the order of rows."""
         rule = as_rule(self.rule)
         if rule.reads_order:
             requirement = "not depend on the order of rows, which wrappers do not keep"
@@ -69,9 +69,9 @@ class Wrapper(Aggregator):
 class MixingWrapper(Wrapper):
     """Mixes the rows linearly, by their inner products or lengths.
 
-    A mixture is an n' x n matrix. Such wrappers therefore compose in Gram space: however many stand
-    before a rule of that family, the data are read twice. Before a coordinate rule the mixtures are
-    formed chunk by chunk.
+    A mixture is an n' x n matrix, so these wrappers compose in Gram space: the data are read twice
+    with any number of wrappers before a Gram rule. Before a coordinate rule the mixtures are formed
+    chunk by chunk.
     """
 
     @property

@@ -17,13 +17,13 @@ from holdfast.geometry import Rows
 @rules.register
 @dataclass(frozen=True, kw_only=True)
 class Zeno(BadRowLimit, Aggregator):
-    r"""The mean of the :math:`n - b` rows that promise the largest descent on trusted data.
+    r"""The mean of the :math:`n - b` rows with the largest descent on trusted data.
 
     b is `n_bad` (or given by `bad_fraction`, below 1). The call passes `score`, which returns how
     much the loss on a trusted batch falls along a direction, :math:`f(x) - f(x - \gamma g)`. The
     rule ranks rows by :math:`\mathrm{score}(g_i) - \rho \|g_i\|^2`, where :math:`\rho` is
-    `penalty`. Resists b rows, any number below n, as far as the score can be trusted. It belongs to
-    neither family: it scores each row by itself, with n calls of `score`.
+    `penalty`. Resists b rows, any number below n, if the score can be trusted. It belongs to
+    neither family: it scores each row separately, with n calls of `score`.
 
     Reference: Xie, Koyejo and Gupta, *Zeno: Distributed Stochastic Gradient Descent with
     Suspicion-based Fault-tolerance* (ICML 2019), Definitions 1 and 2.

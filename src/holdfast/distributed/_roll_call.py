@@ -151,7 +151,7 @@ class RollCall:
         gone, cause = self._gone(), _cause(error)
         if gone:
             return self._sentence(step, gone, cause)
-        return f"{self._unit} {step} failed, and the store that knows the ranks is silent: {cause}."
+        return f"{self._unit} {step} failed, and the key-value store does not answer: {cause}."
 
     def _asked(self, step: int, error: RuntimeError) -> str:
         """What the store knows of the failure."""
@@ -166,7 +166,7 @@ class RollCall:
             first = int(self._store.get("first failure"))
             cause = self._store.get(f"failed/{first}").decode()
         except RuntimeError:
-            return f"{what} failed, and the store that knows the ranks is lost: {cause}."
+            return f"{what} failed, and the key-value store is lost: {cause}."
         return f"{what} failed first on {self.members[first]}: {cause}."
 
     def _sentence(self, step: int, missing: dict[int, str], cause: str) -> str:
@@ -205,7 +205,7 @@ class RollCall:
     def _last_seen(self, rank: int, step: int) -> str:
         key = f"step/{rank}"
         last = int(self._store.get(key)) if self._store.check([key]) else -1
-        return "did not come to it" if last < step else "was lost in it"
+        return "did not reach it" if last < step else "was lost in it"
 
 
 def _cause(error: RuntimeError) -> str:

@@ -131,7 +131,7 @@ def check_rule(rule: Aggregator, n: int) -> None:
         return
     if n < rule.n_needed or rule.n_resisted(n) < 1:
         requirement = (
-            f"outvote one bad row of {n} (take three ranks or more, "
+            f"resist one bad row of {n} (use at least three ranks, "
             "or 'mean', which leaves out rows that are not finite)"
         )
         raise failure("rule", requirement, rule)
@@ -143,11 +143,11 @@ def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
     check_instance("optimizer", optimizer, Optimizer)
     for module in model.modules():
         if isinstance(module, (DistributedDataParallel, FSDPModule, FullyShardedDataParallel)):
-            requirement = "be plain: the exchange takes the place of the wrapper's all-reduce"
+            requirement = "be a plain module: the exchange replaces the wrapper's all-reduce"
             raise failure("model", requirement, type(module).__name__)
     check_model(model)
     if GradientReducer.is_attached_to(optimizer):
-        raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
+        raise failure("optimizer", "have no guard, which the exchange replaces", "one")
     given = {id(one) for group in optimizer.param_groups for one in group["params"]}
     named = [(name, one) for name, one in model.named_parameters() if id(one) in given]
     if len(named) < len(given):

@@ -101,7 +101,7 @@ def check_testimonies(members: Sequence[Member], said: Sequence[Testimony]) -> N
     """Raise an error that names the deviating ranks if the ranks disagree about a round."""
     number = Counter(one.round for one in said).most_common(1)[0][0]
     what = f"round {number}"
-    _check(members, said, lambda one: one.round, what, "came with the number of another round")
+    _check(members, said, lambda one: one.round, what, "sent the number of another round")
     _check_received(members, said, what)
     for name, how in (
         ("has_failed", "could not compute a direction"),
@@ -137,7 +137,7 @@ def _check_received(members: Sequence[Member], said: Sequence[Testimony], what: 
     else:
         where = _names(members, receivers)
         message = f"{_names(members, disputed)} sent {where} other values than the others"
-        message += ", or these say so wrongly"
+        message += ", or these report it wrongly"
     raise RanksDifferError(f"{what} was not made: {message}.")
 
 

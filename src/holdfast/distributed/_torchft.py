@@ -53,7 +53,7 @@ class RobustManager:
                 raise failure(owner, f"be torchft's, with `{method}`", type(name).__name__)
         if self.rule.needs:
             needed = " and ".join(sorted(self.rule.needs))
-            raise failure("rule", "need nothing but rows", f"{self.rule}, which needs {needed}")
+            raise failure("rule", "need only rows", f"{self.rule}, which needs {needed}")
         self._step, self._rejected = -1, torch.zeros(0, dtype=torch.bool)
 
     def __getattr__(self, name: str) -> Any:

@@ -87,7 +87,7 @@ class AgreedBlock:
         self.max_wait = max(self.min_wait, round(4 / share)) if max_wait is None else max_wait
         check_count("min_wait", self.min_wait, at_least=1)
         if self.min_wait > most:
-            needed = f"be at most {most}, after which {self.n_sent} of {tiling.n_tiles} tiles recur"
+            needed = f"be at most {most} to send {self.n_sent} of {tiling.n_tiles} tiles per round"
             raise failure("min_wait", needed, self.min_wait)
         check_count("max_wait", self.max_wait, at_least=self.min_wait)
         if report_every is not None:

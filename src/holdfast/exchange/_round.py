@@ -143,4 +143,4 @@ class Round:
         if number is not None and number != self.number:
             raise failure("number", f"be {self.number}, the round that is open", number)
         if worker in taken:
-            raise failure("worker", "be heard once in a round", f"{worker!r} again")
+            raise failure("worker", "send one message of a kind per round", f"{worker!r} again")

@@ -87,7 +87,9 @@ class Contribution:
         """The contribution in a reply; a ValueError says what is wrong with it."""
         own = {name: record[name] for name in (ROUND, VALUES, REPORT) if name in record}
         if len(own) < 3:
-            raise ValueError("has no part in the exchange; is the client's mod worker_memory()?")
+            raise ValueError(
+                "has no values for the exchange; is worker_memory() a mod of the client?"
+            )
         given, values, report = (numbers_of(array) for array in own.values())
         if given.shape != () or int(given) != number:
             raise ValueError(f"has the block of round {given.tolist()}, not of {number}")

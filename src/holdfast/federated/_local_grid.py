@@ -59,11 +59,11 @@ class LocalGrid(Grid):
         self._n_sent = 0
 
     def set_run(self, run: Run) -> None:
-        raise failure("set_run", "not be called: there is no run of Flower's", run)
+        raise failure("set_run", "not be called: a LocalGrid has no Flower run", run)
 
     @property
     def run(self) -> Run:
-        raise failure("run", "not be asked for: there is no run of Flower's", "a grid without")
+        raise failure("run", "not be read: a LocalGrid has no Flower run", "a grid without")
 
     def create_message(
         self,

@@ -94,7 +94,7 @@ class ModelArrays:
         """
         if set(record) != set(names):
             missing, unknown = sorted(set(names) - set(record)), sorted(set(record) - set(names))
-            raise ValueError(f"misses the arrays {missing[:3]} and has the others {unknown[:3]}")
+            raise ValueError(f"lacks the arrays {missing[:3]} and has unknown ones {unknown[:3]}")
         found = {}
         for name in names:
             value, own = numbers_of(record[name]), self.values[name]

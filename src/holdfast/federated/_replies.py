@@ -135,7 +135,7 @@ def _checked(
         raise ValueError(f"has no {weighted_by!r}")
     claim = metrics[0][weighted_by]
     if isinstance(claim, list) or not 0 < float(claim) < math.inf:
-        raise ValueError(f"has {weighted_by!r} {claim}, which is no number above 0")
+        raise ValueError(f"has {weighted_by!r} {claim}, which is not a number above 0")
     n_bytes = sum(len(array.data) for record in arrays for array in record.values())
     found = read(arrays[0] if arrays else None)
     for record in arrays:

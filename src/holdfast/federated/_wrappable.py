@@ -25,7 +25,7 @@ def check_wrappable(strategy: object) -> None:
     if name.startswith("DifferentialPrivacy"):
         raise failure(
             "strategy",
-            "add no noise for differential privacy, which is measured for the average",
+            "add no noise for differential privacy, which is calibrated for the average",
             name,
         )
     if "secagg" in name.lower():

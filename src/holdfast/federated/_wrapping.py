@@ -193,7 +193,7 @@ class WrappingStrategy(Strategy, Generic[T]):
         if not found.good:
             return None
         if not found.is_majority:
-            text = "round %d: no evaluation: %d of %d clients sent a good reply, not most of them"
+            text = "round %d: no evaluation: %d of %d clients sent a good reply, not a majority"
             log.warning(text, server_round, len(found.good), found.n_asked)
             return None
         reply = self._one_reply(found, MessageType.EVALUATE, {})
@@ -208,7 +208,7 @@ class WrappingStrategy(Strategy, Generic[T]):
         n_good = len(found.good)
         if not found.is_majority:
             heard = f"{n_good} of {found.n_asked} clients sent a good reply"
-            raise ValueError(f"{heard}, not most of them")
+            raise ValueError(f"{heard}, not a majority")
         if n_good < self.rule.n_needed:
             raise ValueError(f"{self.rule} needs {self.rule.n_needed} good replies, got {n_good}")
 

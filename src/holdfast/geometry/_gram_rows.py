@@ -55,7 +55,9 @@ class GramRows(Rows):
 
     def gram(self, references: Sequence[Tensor] = (), row_weights: Tensor | None = None) -> Gram:
         if references:
-            raise failure("reference", "be left out, because only inner products are known", "one")
+            raise failure(
+                "reference", "be None with GramRows, which have only inner products", "one"
+            )
         padded = torch.nn.functional.pad(self._products.double(), (0, 1, 0, 1))
         products = 0.5 * (padded + padded.T)
         limits, summed = torch.finfo(self.dtype), self._precision

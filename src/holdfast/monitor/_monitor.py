@@ -167,7 +167,7 @@ class Monitor:
         longer, turned = self._course.changes(certain)[:, row].tolist()
         if longer != 0:
             factor = math.exp(longer)
-            reason = f"gradients {factor:.2f} times as long as before, beside the other rows"
+            reason = f"gradients {factor:.2f} times as long as before, relative to the others"
         elif turned != 0:
             reason = f"cosine with the other rows changed by {turned:+.2f}"
         else:

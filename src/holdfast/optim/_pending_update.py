@@ -1,4 +1,4 @@
-"""The update of the parameters that an optimizer has made and that is not yet applied."""
+"""The part of an optimizer's updates that is not applied yet."""
 
 from typing import final
 
@@ -16,21 +16,22 @@ class PendingUpdate:
     """A vector over the parameters, from which blocks are delivered.
 
     Args:
-        update: [d] what is pending; None stands for zero.
+        update: [d] the pending update; None for zero.
     """
 
     def __init__(self, update: Tensor | None = None) -> None:
         self._update = update
 
     def check_fits(self, layout: Layout) -> None:
-        """Check that what is pending belongs to parameters of this layout."""
+        """Check that the pending update belongs to parameters of this layout."""
         if self._update is not None and len(self._update) != layout.d:
             requirement = f"have the {len(self._update)} columns of the pending update"
             raise failure("rows", requirement, layout.d)
 
     @torch.no_grad()
     def deliver(self, layout: Layout, before: Tensor, step: Step) -> Delivered:
-        """Add the parameters' change since `before` [d], and apply only a block of the sum.
+        """Add the parameters' change since `before` [d] to the pending update, and apply a block of
+        it.
 
         `before` is overwritten. The parameters become their old values plus the block that the
         selector of `step` chooses. An update that is not finite is undone and raises an error.
@@ -55,7 +56,7 @@ class PendingUpdate:
         return delivered
 
     def state(self) -> Tensor | None:
-        """[d] a copy of what is pending."""
+        """[d] a copy of the pending update."""
         return None if self._update is None else self._update.clone()
 
     @classmethod

@@ -20,10 +20,10 @@ def robust_backward(
 ) -> StepResult:
     """Add the aggregate of the samples' gradients to `p.grad`, without the matrix of them.
 
-    Replaces `loss_fn(model(inputs), targets).backward()` by a step with that rule on the rows of
-    :class:`~holdfast.sources.LayerGrams`, which states the supported models. In a loop, keep such a
-    source and a step instead: the source then checks the model only once. The result holds the
-    weight of every sample, and which samples were rejected.
+    Replaces `loss_fn(model(inputs), targets).backward()`. It applies the rule to the rows of
+    :class:`~holdfast.sources.LayerGrams`, whose documentation lists the supported models. In a
+    loop, create such a source and a step once instead, so that the model is checked only once. The
+    result has the weight of every sample and the mask of rejected samples.
 
     Args:
         model: the model.

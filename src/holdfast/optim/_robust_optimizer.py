@@ -22,36 +22,37 @@ KEY = "holdfast"
 
 @final
 class RobustOptimizer(Optimizer):
-    """Any torch optimizer with a robust rule before it: `optimizer.step(rows)`.
+    """Wraps a torch optimizer with a robust rule: `optimizer.step(rows)`.
 
-    The rule turns the rows into one gradient and adds it to `p.grad`; then the optimizer makes its
-    own step. Momentum, Adam's moments and weight decay work on the aggregate and the parameters,
-    where no row can reach them.
+    The rule combines the rows into one gradient and adds it to `p.grad`; then the inner optimizer
+    makes its step. Momentum, Adam's moments and weight decay work on the aggregate and the
+    parameters, which single rows cannot affect.
 
-    A step with a block, such as `bgmd()`, delivers after the optimizer: the optimizer sees the
-    whole aggregate, and its update of the parameters is added to what is pending. The block of
-    what is pending that the step's selector chooses is applied, the rest stays pending. (A
-    :class:`~holdfast.robust_step.SelectFirstStep` gives the optimizer the direction on its block,
-    as the paper does; it reads the learning rate from the parameter groups.)
+    A step with a block, such as `bgmd()`, delivers after the optimizer: the optimizer gets the
+    whole aggregate, and its update of the parameters is added to the pending update. The step's
+    selector chooses a block of the pending update; this block is applied, the rest stays pending.
+    (A :class:`~holdfast.robust_step.SelectFirstStep` gives the optimizer the direction on its
+    block, as the paper does; it reads the learning rate from the parameter groups.)
 
     It is an `Optimizer`: schedulers, `torch.nn.utils.clip_grad_norm_`, hooks and gradient scalers
     accept it. `state_dict` holds the states of the optimizer and of the step and what is pending as
     tensors, numbers and containers, which `torch.load(..., weights_only=True)` can read.
 
     To clip gradients or to use a gradient scaler, call :meth:`backward` and then `step()`. A
-    `step()` without either is refused: a plain gradient is not robust.
+    `step()` without rows and without `backward` raises an error, because a plain gradient is not
+    robust.
 
     Args:
         optimizer: any torch optimizer whose `step` needs no closure.
         rule: a rule, the name of one such as `"covariance-filter"`, or a step such as `bgmd()`.
-        monitor: watches every row over the steps and names those that are suspect; row i must have
-            the same owner (a data source, a client, a device) at every step. A step that is
-            skipped because most rows overflowed is not observed.
+        monitor: observes the rows over the steps and lists suspect rows; row i must have the same
+            owner (a data source, a client, a device) at every step. Steps that are skipped because
+            most rows overflowed are not observed.
 
     Attributes:
         optimizer: the inner optimizer.
-        monitor: the monitor, if there is one; `monitor.suspects()` are the suspects.
-        robust_step: the step; a rule is a step without a block.
+        monitor: the monitor or None; `monitor.suspects()` lists the suspects.
+        robust_step: the step; a rule becomes a step without a block.
         result: the result of the last step; None before the first, and after a skipped step.
 
     Example:
@@ -81,7 +82,7 @@ class RobustOptimizer(Optimizer):
         # No super().__init__(): parameters, groups and state belong to the inner optimizer.
         check_instance("optimizer", optimizer, Optimizer)
         if isinstance(optimizer, torch.optim.LBFGS):
-            requirement = "be one whose step needs no closure, because rows are made once per step"
+            requirement = "have a step without a closure, because rows are computed once per step"
             raise failure("optimizer", requirement, "LBFGS")
         if monitor is not None:
             check_instance("monitor", monitor, Monitor)
@@ -138,16 +139,15 @@ class RobustOptimizer(Optimizer):
         """Aggregate the rows and add the result to `p.grad`.
 
         Args:
-            rows: rows that carry their layout, as those of all sources do.
-            scaler: the gradient scaler of the source. The gradient is scaled as the scaler
-                expects. If most rows overflowed, the gradient is infinite, so that `scaler.step`
-                skips the step as in any loop; nothing that is carried changes, and the result is
-                None.
+            rows: rows with a layout, such as those of all sources.
+            scaler: the gradient scaler of the source. The gradient is scaled as the scaler expects.
+                If most rows overflowed, the gradient is infinite, so that `scaler.step` skips the
+                step as usual; the state does not change, and the result is None.
             **arguments: `row_weights`, `reference` and `score`, for rules that accept them.
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if not isinstance(layout, Layout):
-            requirement = "carry a layout (sources, and `Layout(model).rows(...)`, make such rows)"
+            requirement = "have a layout (use a source, or `Layout(model).rows(...)`)"
             raise failure("rows", requirement, type(rows).__name__)
         if self.monitor is not None and rows.n != self.monitor.n:
             requirement = f"have the {self.monitor.n} rows that the monitor watches"
@@ -180,9 +180,9 @@ class RobustOptimizer(Optimizer):
         """Aggregate the rows, if given, and make the optimizer's step.
 
         Args:
-            rows: rows that carry their layout; None after :meth:`backward`.
-            closure: never called, because rows are made once per step; accepted because frameworks
-                pass one.
+            rows: rows with a layout; None after :meth:`backward`.
+            closure: never called, because rows are computed once per step; accepted because
+                frameworks pass one.
             **arguments: as in :meth:`backward`.
         """
         if rows is not None:
@@ -238,7 +238,7 @@ class RobustOptimizer(Optimizer):
         return torch.tensor(found, dtype=torch.float32, device=device).repeat_interleave(sizes)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state, with what Holdfast adds under "holdfast"."""
+        """The optimizer's state, with the state of Holdfast under "holdfast"."""
         own = {
             "step": self.robust_step.state_dict(),
             "pending": self._pending.state(),
@@ -247,9 +247,9 @@ class RobustOptimizer(Optimizer):
         return {**self.optimizer.state_dict(), KEY: own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume bit for bit from `state_dict`; a state that does not fit changes nothing.
+        """Resume exactly from `state_dict`; a state that does not fit changes nothing.
 
-        A monitor goes on from the state's monitor, if it has one.
+        A monitor resumes from the state's monitor, if there is one.
         """
         own = state_dict.get(KEY) if isinstance(state_dict, dict) else None
         if not isinstance(own, dict) or set(own) != {"step", "pending", "monitor"}:
@@ -259,7 +259,7 @@ class RobustOptimizer(Optimizer):
             raise failure("state_dict", requirement, got)
         pending = PendingUpdate.from_state(own["pending"])
         if own["pending"] is not None and not self._delivers:
-            requirement = f"hold nothing that is pending, which {self.robust_step!r} never delivers"
+            requirement = f"hold no pending update, which {self.robust_step!r} never applies"
             raise failure("state_dict", requirement, "a pending update")
         before = self.robust_step.state_dict()
         self.robust_step.load_state_dict(own["step"])

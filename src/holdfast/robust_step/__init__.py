@@ -1,4 +1,4 @@
-"""Steps: a rule with a block of columns and what is carried, and the presets that are BGMD."""
+"""Steps: a rule with a block of columns and a memory, and the presets of BGMD."""
 
 from holdfast.robust_step._deliver import Delivered, deliver
 from holdfast.robust_step._mean_memory import MeanMemory

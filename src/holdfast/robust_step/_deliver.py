@@ -1,4 +1,4 @@
-"""Delivery: a block of what is owed now, the rest later."""
+"""Delivery: a block of a vector now, the rest later."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from holdfast.selectors import Selector
 
 @dataclass(frozen=True, eq=False)
 class Delivered:
-    """A vector in two parts that add up to it, bit for bit.
+    """A vector, split into two parts that add up to it bitwise.
 
     Attributes:
         now: [d] the vector on the block, zero elsewhere.
@@ -38,7 +38,7 @@ def deliver(
     """Split the vector `total` [d], which is overwritten, by the block that `selector` chooses.
 
     Args:
-        total: what is owed. Its storage becomes one of the two parts.
+        total: the vector. Its storage becomes one of the two parts.
         selector: chooses the block by the vector.
         sections: numbers of columns per parameter.
         step: the number of blocks chosen before.

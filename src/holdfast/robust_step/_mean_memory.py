@@ -12,12 +12,12 @@ from holdfast.robust_step._robust_step import Units
 @memories.register
 @dataclass(frozen=True, kw_only=True)
 class MeanMemory(ResidualMemory):
-    r"""The mean of all rows off the block: the paper's memory, which one bad row can move anywhere.
+    r"""The mean of all rows off the block, as in the paper: one bad row can move it anywhere.
 
     :math:`m \leftarrow \gamma \frac{1}{n} \sum_i a_i` off the block and 0 on it, where
-    :math:`a_i = g_i + m / \gamma`. The geometric median is translation equivariant, so whatever bad
-    rows put into m passes through it: with this memory a robust rule has breakdown point 0. Rows
-    that are not finite have no part, and row weights make it a weighted mean.
+    :math:`a_i = g_i + m / \gamma`. The geometric median is translation equivariant, so anything
+    that bad rows add to m passes through it: with this memory a robust rule has breakdown point 0.
+    Rows that are not finite are left out, and row weights make it a weighted mean.
 
     Args:
         units: "parameter" (exact for plain SGD) or "gradient".

@@ -1,4 +1,4 @@
-"""What a step that selects first carries: the part of the rows that its block left out."""
+"""The memory of a step that selects first: the part of the rows off its block."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -12,10 +12,10 @@ from holdfast.robust_step._robust_step import Units, check_units
 
 
 class Memory(ABC):
-    """Carries what a step leaves out to the steps that follow.
+    """Carries the part of the rows that a step leaves out to later steps.
 
     Memories are immutable descriptions. The tensor that changes from step to step belongs to the
-    step; it is called the state here, and None stands for zero.
+    step; it is called the state here, and None means zero.
     """
 
     name: ClassVar[str]
@@ -89,7 +89,7 @@ class ResidualMemory(Memory):
             return remainder
         if isinstance(lr, float):
             return remainder.mul_(lr)
-        # Where the rate is zero nothing was sent, so what was owed before still is.
+        # Where the rate is zero nothing was applied, so the memory stays.
         before = torch.zeros_like(remainder) if state is None else state
         return remainder.mul_(lr).where(lr > 0, before)
 

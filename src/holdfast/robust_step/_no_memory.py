@@ -11,7 +11,7 @@ from holdfast.robust_step._memory import Memory, memories
 @memories.register
 @dataclass(frozen=True, kw_only=True)
 class NoMemory(Memory):
-    """Nothing is carried: what is not in the block is lost.
+    """Carries nothing: the part of the rows off the block is lost.
 
     Example:
         >>> NoMemory().needs_lr

@@ -28,9 +28,9 @@ def bgmd(
     Args:
         fraction: the share of columns that each step moves, in (0, 1].
         tile: columns that are moved together; single columns by default.
-        units: of what is carried, for a step used alone; "gradient" with momentum or Adam.
-            `RobustOptimizer` delivers after the optimizer and needs no units.
-        rule: the rule or its name, if not the geometric median of a sketch.
+        units: units of the memory, for a step without `RobustOptimizer`; use "gradient" with
+            momentum or Adam. `RobustOptimizer` delivers after the optimizer and needs no units.
+        rule: the rule or its name; by default the geometric median of a sketch.
         generator: source of random numbers, on the CPU; by default one with a fixed seed.
 
     Example:
@@ -55,7 +55,7 @@ def bgmd_paper(
 ) -> SelectFirstStep:
     """The paper's Algorithm 1: norm sampling, the block's own median, the mean as memory.
 
-    One bad row can move its memory anywhere; it is here to compare with.
+    For comparisons only: one bad row can move its memory anywhere.
     """
     selector, memory = (
         NormSampling(fraction=fraction, tile=tile, capped=False),
@@ -71,7 +71,7 @@ def bgmd_published(
     units: Units = "parameter",
     generator: torch.Generator | None = None,
 ) -> SelectFirstStep:
-    """What the experiments published with the paper ran: the largest columns, a memory per row."""
+    """The step of the experiments published with the paper: top-k columns, a memory per row."""
     selector, memory = TopNorm(fraction=fraction, tile=tile, capped=False), RowMemory(units=units)
     return SelectFirstStep(GeometricMedian(), selector=selector, memory=memory, generator=generator)
 
@@ -85,7 +85,7 @@ presets: dict[str, Callable[..., Step]] = {
 
 
 def preset(text: str, *, generator: torch.Generator | None = None) -> Step:
-    """The step that a text such as `"bgmd(fraction=0.05, rule='krum(n_bad=2)')"` names.
+    """The step for a text such as `"bgmd(fraction=0.05, rule='krum(n_bad=2)')"`.
 
     Example:
         >>> preset("bgmd-paper(fraction=0.05)").selector

@@ -19,30 +19,29 @@ Units = Literal["parameter", "gradient"]
 
 @final
 class RobustStep(Step):
-    r"""Any rule, with a block of its result delivered now and the rest carried.
+    r"""Applies a rule, returns a block of its result, and carries the rest to later steps.
 
-    With rows :math:`g_i`, learning rate :math:`\gamma` and m, what is carried:
+    With rows :math:`g_i`, learning rate :math:`\gamma` and the memory m:
 
     1. aggregate: :math:`t = A(g_1, \dots, g_n) + m / \gamma` with the rule A;
     2. deliver: the direction is t on the block that the `selector` chooses by t, zero elsewhere;
     3. carry: :math:`m \leftarrow \gamma t` off the block, zero on it.
 
     Nothing is lost: :math:`\gamma` times the direction plus m is :math:`\gamma t` (of rows in half
-    precision the direction is rounded to their dtype). The rule sees the
-    rows themselves, whole, so the step is as robust as the rule, with any rule and any selector.
-    For a translation-equivariant rule t is the aggregate of the rows with the memory added to each,
-    :math:`A(g_1 + m / \gamma, \dots)`, as in the paper. The paper's own order (select, then
-    aggregate) is :class:`SelectFirstStep`.
+    precision the direction is rounded to their dtype). The rule gets the whole rows, so the step is
+    as robust as the rule, with any rule and any selector. For a translation-equivariant rule t is
+    the aggregate of the rows with the memory added to each, :math:`A(g_1 + m / \gamma, \dots)`, as
+    in the paper. The paper's own order (select, then aggregate) is :class:`SelectFirstStep`.
 
     In one process a block saves no time; :class:`~holdfast.optim.RobustOptimizer` delivers after
-    the optimizer, so that momentum and moments see the whole aggregate.
+    the optimizer, so that momentum and moments get the whole aggregate.
 
     Args:
         rule: the rule, or its name.
         selector: chooses the columns that are moved; all of them by default.
-        units: "parameter" (m is what plain SGD still owes the parameters; calls pass `lr`, and m
-            stays right when it changes) or "gradient" (m is what the directions still owe, and
-            :math:`\gamma` is 1).
+        units: "parameter" (m is the pending change of the parameters by plain SGD; calls pass `lr`,
+            and m stays correct when it changes) or "gradient" (m is the pending part of the
+            directions, and :math:`\gamma` is 1).
         generator: source of random numbers, on the CPU; by default one with a fixed seed.
 
     Reference: Acharya et al., *Robust Training in High Dimensions via Block Coordinate Geometric
@@ -54,7 +53,7 @@ class RobustStep(Step):
         >>> result = step(torch.ones(5, 8), lr=0.1)
         >>> result.direction.count_nonzero().item(), round(result.residual, 6)
         (4, 0.5)
-        >>> round(result.carried_norm, 6)  # 0.1 is still owed in each of the 4 other columns
+        >>> round(result.carried_norm, 6)  # 0.1 is pending in each of the 4 other columns
         0.2
     """
 
@@ -107,16 +106,16 @@ class RobustStep(Step):
         return result, self._state if is_frozen else self._owed(delivered.later, rate)
 
     def _owed(self, later: Tensor | None, rate: float | Tensor) -> Tensor | None:
-        """What is left for later, in the units of the state."""
+        """The part for later steps, in the units of the state."""
         if isinstance(rate, float):
             return None if later is None else later.mul_(rate)
-        # Where the rate is zero nothing was sent, so what was owed before still is.
+        # Where the rate is zero nothing was applied, so the memory stays.
         before = torch.zeros_like(rate) if self._state is None else self._state
         left = torch.zeros_like(rate) if later is None else later * rate
         return left.where(rate > 0, before)
 
 
 def check_units(units: object) -> None:
-    """Check for the name of the units of what is carried."""
+    """Check for the name of the memory's units."""
     if units not in ("parameter", "gradient"):
         raise failure("units", "be 'parameter' or 'gradient'", repr(units))

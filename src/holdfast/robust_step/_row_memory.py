@@ -13,13 +13,12 @@ from holdfast.robust_step._robust_step import Units
 @memories.register
 @dataclass(frozen=True, kw_only=True)
 class RowMemory(ResidualMemory):
-    r"""One residual for each row: what the experiments published with the paper ran.
+    r"""One residual per row, as in the experiments published with the paper.
 
     :math:`m_i \leftarrow \gamma a_i` off the block and 0 on it, where
     :math:`a_i = g_i + m_i / \gamma`. Row i must come from the same source at every step, and the
-    same sources must be bad: what a bad row leaves behind is charged to the row that takes its
-    place. The state takes as much memory as the rows. A row that is not finite leaves its residual
-    as it was.
+    same sources must be bad: otherwise the residual of a bad row is added to an honest one. The
+    state takes as much memory as the rows. A row that is not finite does not change its residual.
 
     Args:
         units: "parameter" (exact for plain SGD) or "gradient".

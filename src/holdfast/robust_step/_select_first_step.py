@@ -26,14 +26,14 @@ class SelectFirstStep(Step):
     3. aggregate: the direction is the rule's aggregate of the rows on the block;
     4. retain: the `memory` keeps what the block left out.
 
-    The rule sees only the block, so rows may lie elsewhere, and what the memory retains passes by
-    the rule: the robust order is that of :class:`RobustStep`. This one is here to compare with the
-    paper and with its published experiments.
+    The rule gets only the block, so rows may lie elsewhere, and the memory does not pass through
+    the rule. :class:`RobustStep` has the robust order. Use this one to compare with the paper and
+    with its published experiments.
 
     Args:
         rule: the rule, or its name.
         selector: chooses the columns that are moved.
-        memory: what becomes of the others.
+        memory: keeps the other columns for later steps.
         generator: source of random numbers, on the CPU; by default one with a fixed seed.
 
     Reference: Acharya et al., *Robust Training in High Dimensions via Block Coordinate Geometric
@@ -98,7 +98,7 @@ class SelectFirstStep(Step):
 
 
 def _columns(rows: ColumnRows, lengths: Tensor, block: Block) -> DenseRows:
-    """The rows on the block; those that are not finite elsewhere are not finite there, either."""
+    """The rows on the block; rows that are not finite elsewhere become non-finite there."""
     columns = rows.tiles(block.tiling, block.tiles)
     columns[~torch.isfinite(lengths).to(columns.device)] = torch.nan
     return DenseRows(columns, holders=rows.holders)

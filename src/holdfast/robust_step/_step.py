@@ -19,17 +19,17 @@ from holdfast.seeds import stream
 from holdfast.selectors import Selector
 
 LARGEST = 1e37
-"""Limit of what is carried, in units of gradients.
+"""Limit of the memory, in units of gradients.
 
 A learning rate so small that more would be carried counts as zero.
 """
 
 
 class Step(ABC):
-    """Rows to the direction of one training step, with what is carried to the next step.
+    """Turns rows into the direction of one training step, with a memory between steps.
 
-    The step owns what changes: what is carried, the generator and the number of steps. A call that
-    raises leaves the step as it was.
+    The step owns everything that changes: the memory, the generator and the number of steps. A call
+    that raises leaves the step unchanged.
 
     Attributes:
         rule: the rule.
@@ -39,7 +39,7 @@ class Step(ABC):
     """
 
     n_state_dimensions: ClassVar[int]
-    """Dimensions of what is carried: 1 for [d], 2 for [n, d], 0 for nothing."""
+    """Dimensions of the memory: 1 for [d], 2 for [n, d], 0 for none."""
 
     def __init__(
         self, rule: Aggregator | str, selector: Selector, generator: torch.Generator | None
@@ -65,7 +65,7 @@ class Step(ABC):
     def _step(
         self, rows: Rows, rate: float | Tensor, arguments: StepArguments
     ) -> tuple[StepResult, Tensor | None]:
-        """The result, without the norm of what is carried, and the next state."""
+        """The result, without the norm of the memory, and the next state."""
 
     @torch.no_grad()
     def __call__(
@@ -80,8 +80,8 @@ class Step(ABC):
         Args:
             rows: [n, d] tensor, list of [n, ...] tensors (one per parameter), or any `Rows`.
             lr: the learning rate with which the direction will be used, a number or a tensor [d],
-                for steps that carry in units of parameters. At zero, what is carried stays as it
-                is and has no part in the direction.
+                for steps with a memory in units of parameters. Where it is zero, the memory does
+                not change and is not part of the direction.
             **arguments: `row_weights`, `reference` and `score`, for rules that accept them.
         """
         rows = rows if isinstance(rows, Rows) else DenseRows(rows)
@@ -92,7 +92,7 @@ class Step(ABC):
             norm = 0.0 if state is None else length(state)
             if not norm < float("inf"):
                 raise NonFiniteMemoryError(
-                    f"`{self}` must carry finite values, got a norm of {norm}."
+                    f"`{self}` must have a finite memory, got a norm of {norm}."
                 )
             # The largest entry shows it without a copy, which a sum in float64 would make.
             if not bool(torch.isfinite(torch.linalg.vector_norm(result.direction, torch.inf))):
@@ -111,11 +111,11 @@ class Step(ABC):
     ) -> StepResult:
         """Make one step and add its direction to the parameters' `.grad`, as a backward pass does.
 
-        The rows must carry their layout; the other arguments are those of a call.
+        The rows must have a layout; the other arguments are those of a call.
         """
         layout = rows.layout if isinstance(rows, Rows) else None
         if layout is None:
-            requirement = "carry a layout (`Layout(model).rows(...)` makes such rows)"
+            requirement = "have a layout (use `Layout(model).rows(...)`)"
             raise failure("rows", requirement, type(rows).__name__)
         result = self(rows, lr=lr, **arguments)
         layout.write_gradient(result.direction)
@@ -144,7 +144,7 @@ class Step(ABC):
         if not self.needs_lr:
             return 1.0
         if lr is None:
-            reason = f"because {self} carries what the parameters are owed"
+            reason = f"because {self} has a memory in units of parameters"
             raise failure("lr", f"be given, {reason}", None)
         smallest = max(1.0, self._state_norm) / LARGEST
         if isinstance(rate, float):
@@ -158,21 +158,21 @@ class Step(ABC):
         wanted = (rows.d,) if self.n_state_dimensions == 1 else (rows.n, rows.d)
         if tuple(self._state.shape) != wanted:
             what = "columns" if self.n_state_dimensions == 1 else "rows and columns"
-            requirement = f"have the {what} of what is carried, {tuple(self._state.shape)}"
+            requirement = f"have the {what} of the memory, {tuple(self._state.shape)}"
             raise failure("rows", requirement, wanted)
         self._state = self._state.to(rows.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes from step to step: what is carried, the generator, the number of steps."""
+        """The memory, the state of the generator, and the number of steps."""
         carried = None if self._state is None else self._state.clone()
         generator = self.generator.get_state()
         return {"carried": carried, "generator": generator, "n_steps": self.n_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume bit for bit from `state`; one that does not fit changes nothing."""
+        """Resume exactly from `state`; one that does not fit changes nothing."""
         carried, generator = check_step_state(state, self.n_state_dimensions, str(self))
         if carried is not None and self._state is not None and carried.shape != self._state.shape:
-            requirement = f"have the shape {tuple(self._state.shape)} of what is carried"
+            requirement = f"have the shape {tuple(self._state.shape)} of the memory"
             raise failure("state['carried']", requirement, tuple(carried.shape))
         self.generator.set_state(generator)
         self._state = None if carried is None else carried.detach().clone()

@@ -8,14 +8,14 @@ from holdfast.geometry import Block
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StepResult:
-    r"""What a step made of the rows.
+    r"""The result of a step.
 
     Attributes:
         direction: [d] for the optimizer, zero off the block, with the rows' dtype and device.
         block: the columns that are moved; `block.columns` are their indices.
         aggregate: the result of the rule, with the solver's outcome and gap.
         residual: the share :math:`1 - \xi` of the squared norm that lies off the block.
-        carried_norm: norm of what is carried to the next step.
+        carried_norm: norm of the memory after the step.
     """
 
     direction: Tensor
@@ -35,7 +35,7 @@ class StepResult:
         return self.aggregate.weights
 
     def carrying(self, norm: float) -> "StepResult":
-        """The result with the norm of what is carried."""
+        """The result with the norm of the memory."""
         return replace(self, carried_norm=norm)
 
     def __repr__(self) -> str:

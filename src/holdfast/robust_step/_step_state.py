@@ -12,7 +12,7 @@ SHAPES = {0: "None", 1: "None or a tensor [d]", 2: "None or a tensor [n, d]"}
 
 
 def check_step_state(state: object, n_dimensions: int, owner: str) -> tuple[Tensor | None, Tensor]:
-    """What is carried and the generator's state, if `state` is what such a step saves."""
+    """The memory and the generator's state, after checking that such a step saved `state`."""
     if not isinstance(state, dict) or set(state) != KEYS:
         got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
         raise failure("state", f"be a mapping with the keys {', '.join(sorted(KEYS))}", got)

@@ -1,4 +1,4 @@
-"""Selectors: which columns a step moves or a sketch reads, and with what probability."""
+"""Selectors choose the columns that a step moves or a sketch reads."""
 
 from holdfast.geometry import Block
 from holdfast.selectors._cyclic import Cyclic

@@ -21,10 +21,10 @@ class NormSampling(TileSelector):
     Lemma 1; of the capped rows, if they are capped). If fewer than k tiles are nonzero, it takes
     all of them, and the rest uniformly among the others.
 
-    Over rows, one longer than the median row counts as if it had the median length. Without
-    this cap one row of 1e20 drives every other probability to zero, and a second bad row can hide
-    in the other columns. `capped=False` is the paper's text. See :class:`TileSelector` for the
-    other arguments.
+    In norms over rows, a row longer than the median row counts as if it had the median length.
+    Without this cap one row of 1e20 reduces every other probability to zero, and a second bad row
+    can hide in the other columns. `capped=False` follows the paper. See :class:`TileSelector` for
+    the other arguments.
 
     Reference: the paper's Algorithm 2 and Lemma 1. Deviations: the cap; and a design of fixed size
     with exactly the stated inclusion probabilities, which k draws without replacement do not have.

@@ -34,7 +34,7 @@ class Selector(ABC):
     """Whether all columns are chosen, so that no norms are needed."""
 
     capped: bool = True
-    """Whether, in norms over all rows, rows longer than the median row count as that one."""
+    """Whether norms over all rows shorten rows that are longer than the median row to it."""
 
     @abstractmethod
     def tiling(self, sections: tuple[int, ...]) -> Tiling:

@@ -22,7 +22,7 @@ from holdfast.sources._module_calls import (
 )
 from holdfast.sources.layers import is_known
 
-NOT_REPLACED = "returns a tensor for all samples that one each cannot replace"
+NOT_REPLACED = "returns a tensor for all samples that cannot be repeated for each"
 
 
 def shapes_with_one_more(objective: Objective, batch: Any, n: int) -> ShapesOfCalls:

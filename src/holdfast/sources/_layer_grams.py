@@ -64,19 +64,20 @@ class LayerGrams(Source):
     so do weighted sums, :math:`\sum_i w_i \delta_i u_i^T`. Memory: the activations, their
     gradients, and one small piece of one layer at a time.
 
-    Linear, Conv1d to Conv3d, Embedding and the normalization layers have short forms; any other
+    Linear, Conv1d to Conv3d, Embedding and the normalization layers have closed forms; any other
     module is run again under `torch.func`, with the same dropout noise. Samples may be along any
     one dimension of a layer's tensors (sequences first). Layers may be called several times and
-    share parameters (tied embeddings), at the cost of the samples' gradients of these parameters,
-    a few rows at a time. What does not depend on the samples (embeddings of positions) is repeated
-    for each sample.
+    share parameters (tied embeddings), at the cost of the samples' gradients of these parameters, a
+    few rows at a time. Tensors that do not depend on the samples (embeddings of positions) are
+    repeated for each sample.
 
-    Refused by name: layers that mix samples (BatchNorm in training mode), parameters that are used
-    outside their module, random numbers other than dropout in modules without a short form, and
-    tensors in which samples and positions share a dimension. At the first batch of every shape, the
-    sum of the rows is compared with the ordinary gradient, and a second forward pass with one more
-    sample shows which dimensions hold samples. A loss that compares samples with each other
-    (contrastive losses) has no per-sample gradients; this is not detected.
+    Not supported (an error names the layer): layers that mix samples (BatchNorm in training mode),
+    parameters that are used outside their module, random numbers other than dropout in modules
+    without a closed form, and tensors in which samples and positions share a dimension. At the
+    first batch of every shape, the sum of the rows is compared with the ordinary gradient, and a
+    second forward pass with one more sample shows which dimensions hold samples. A loss that
+    compares samples with each other (contrastive losses) has no per-sample gradients; this is not
+    detected.
 
     Use the rows before the batch or the parameters change: they are computed from these.
 

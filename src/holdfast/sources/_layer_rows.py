@@ -17,8 +17,8 @@ from holdfast.sources.layers import LayerGradients, Recomputed, Shared
 class LayerRows(Rows):
     """The gradients of n samples, layer by layer: their inner products and weighted sums.
 
-    Rules in Gram space need no more. Rules that read columns, and steps that update a block of
-    columns, need rows in memory.
+    This is sufficient for rules in Gram space. Rules that read columns, and steps that update a
+    block of columns, need rows in memory.
     """
 
     layout: Layout

@@ -37,12 +37,12 @@ class MicroBatches(DenseSource):
     Row i is the gradient of the loss of slice i, scaled so that the mean of all rows is the
     gradient of `loss_fn(model(inputs), targets)`: with `reduction="mean"` the gradient of the mean
     loss of the slice, with "sum" `n_rows` times that of its sum. Every row has its own dropout
-    noise and its own batch statistics; whatever the loss normalizes over a batch, such as class
-    weights, it normalizes over the slice.
+    noise and its own batch statistics; normalization over a batch, such as that of class weights,
+    is over the slice.
 
-    Every row starts with the same running statistics and other buffers; their values after the
-    rows are combined by the coordinate median and count as one update. The cost is about that of
-    ordinary passes over the slices, less for small models. One bad sample spoils its row; robust
+    Every row starts with the same running statistics and other buffers; their values after the rows
+    are combined by the coordinate median and count as one update. The cost is about that of
+    ordinary passes over the slices, less for small models. One bad sample makes its row bad; robust
     rules tolerate a minority of bad *rows*.
 
     At the first batch, copies of one sample show whether the loss combines samples as `reduction`

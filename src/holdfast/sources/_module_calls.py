@@ -19,7 +19,7 @@ from holdfast.sources._batch_loss import (
 )
 from holdfast.sources.layers import Dimensions, RecordedNoise, is_known
 
-NO_DIMENSION = "has no dimension of its own for the samples in one of its tensors"
+NO_DIMENSION = "has a tensor without a separate dimension for the samples"
 # The shapes of arguments, noise and outputs of a call.
 Shapes = Sequence[tuple[torch.Size | None, ...]]
 # By the name of the module and the number of its calls before.

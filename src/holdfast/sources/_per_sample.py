@@ -30,12 +30,12 @@ class PerSample(DenseSource):
 
     Row i is the gradient of the loss of sample i, scaled so that the mean of all rows is the
     gradient of `loss_fn(model(inputs), targets)`: :math:`\nabla \ell_i` with `reduction="mean"`, n
-    times that with "sum". Robust rules then tolerate a minority of bad *samples*. Whatever the loss
-    normalizes over a batch (class weights, ignored labels) it normalizes over that sample.
+    times that with "sum". Robust rules then tolerate a minority of bad *samples*. Normalization
+    over a batch (class weights, ignored labels) is over the single sample.
 
-    The rows [n, d] take the memory of n models. :class:`LayerGrams` gives Gram rules the same rows
-    without the matrix. BatchNorm in training mode mixes samples and is refused; in evaluation mode
-    it is accepted.
+    The rows [n, d] take the memory of n models. :class:`LayerGrams` provides the same rows to Gram
+    rules without the matrix. BatchNorm is supported in evaluation mode only, because in training
+    mode it mixes samples.
 
     The rows share one buffer, which the next call overwrites.
 

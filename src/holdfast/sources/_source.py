@@ -45,7 +45,7 @@ class Source(ABC):
         if terms is not None and not callable(terms):
             raise failure("terms", "be a function of inputs and targets", type(terms).__name__)
         if terms is not None and self._objective.reduction == "sum":
-            requirement = "be left out if the loss is a sum, whose rows count equally"
+            requirement = "be None if the loss is a sum, whose rows have equal weights"
             raise failure("terms", requirement, "a function")
         self._terms = terms
         self._samples = torch.empty(0, 0, dtype=torch.int64)  # of each row of the last call

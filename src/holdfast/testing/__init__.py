@@ -1,4 +1,4 @@
-"""Contracts for your own parts: each check raises AssertionError that names a broken promise."""
+"""Tests for rules, rows and attacks of your own: each check names the first broken promise."""
 
 from holdfast.testing._attacks import check_attack
 from holdfast.testing._rows import check_rows

@@ -1,4 +1,4 @@
-"""What every attack promises."""
+"""The promises of every attack."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass
@@ -241,10 +241,10 @@ def check_attack(
 
     Args:
         attack: the attack.
-        rule: the rule that it knows; only attacks that look at the rule use it.
+        rule: the rule that the attackers know, for attacks that use it.
         dtypes: the dtypes of rows that it accepts.
-        lacks: names of promises that it cannot keep by its nature, such as "scales with the rows"
-            for noise of a fixed size; they are checked to be broken. A mapping from names to
+        lacks: names of promises that the attack cannot keep, such as "scales with the rows" for
+            noise of a fixed size; the check verifies that they are broken. A mapping from names to
             reasons is accepted.
 
     Raises:

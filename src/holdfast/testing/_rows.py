@@ -1,4 +1,4 @@
-"""What all rows promise."""
+"""The promises of all rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What every rule promises."""
+"""The promises of every rule."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, fields, is_dataclass
@@ -232,11 +232,11 @@ def check_rule(
 
     Args:
         rule: the rule; it must be defined for 15 rows.
-        lacks: promises that it cannot keep by its nature, with the reason, such as `{"translation":
-            "measures norms from the origin"}`; they are checked to be broken. A rule that resists
-            no row lacks "breakdown".
+        lacks: promises that the rule cannot keep, with the reason, such as
+            `{"translation": "measures norms from the origin"}`; the check verifies that they are
+            broken. A rule that resists no row lacks "breakdown".
         rows: draws honest rows, for rules that need a structure in them.
-        arguments: what to pass besides the rows, made from the honest rows.
+        arguments: makes the keyword arguments of a call from the honest rows.
 
     Raises:
         AssertionError: with a sentence that names the first broken promise.

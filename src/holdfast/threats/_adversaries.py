@@ -18,7 +18,7 @@ from holdfast.checks import (
 @final
 @dataclass(frozen=True, kw_only=True)
 class Adversaries:
-    """Which rows or samples are bad: a share or a number of them.
+    """Draws which rows or samples are bad: a share or a number of them.
 
     A share of n is rounded to the nearest integer, halves up: 0.4 of 32 (12.8) is 13, 0.29 of 50
     (14.5) is 15.

@@ -19,7 +19,7 @@ RULE = frozenset({"rule"})
 
 
 class Knowledge(TypedDict, total=False):
-    """What attackers may know besides rows, mask and state: keywords of every call of an attack."""
+    """Keyword arguments of every call of an attack: what attackers may know."""
 
     generator: Generator | None
     rule: Rule | str | None
@@ -31,11 +31,11 @@ class Knowledge(TypedDict, total=False):
 
 
 class Attack(ABC):
-    """What bad rows send in place of their gradients.
+    """Replaces the bad rows.
 
-    Attacks are immutable and never change their input; honest rows are returned equal to the bit.
+    Attacks are immutable and never change their input; honest rows are returned bitwise unchanged.
     The attackers know all rows of the step and cooperate. Values beyond the range of the rows'
-    dtype are sent as its largest value.
+    dtype are replaced by its largest value.
     """
 
     name: ClassVar[str]
@@ -74,7 +74,7 @@ class Attack(ABC):
     ) -> R:
         """The rows after the attack, of the same kind as `rows`.
 
-        An attack may be given more than it `needs`; it uses what it has a use for.
+        A call may pass more than the attack `needs`; the attack ignores the rest.
 
         Args:
             rows: tensor [n, d], list of tensors [n, ...], or DenseRows, before the attack.
@@ -83,9 +83,9 @@ class Attack(ABC):
             **known: any of the following.
 
                 - `generator`: source of random numbers, on the rows' device or the CPU.
-                - `rule`: the rule that the rows will meet: an Aggregator, its name, or any
+                - `rule`: the rule that will be applied to the rows: an Aggregator, its name, or any
                   function from rows [n, d] to a direction [d].
-                - `rule_arguments`: what the rule will be given besides the rows, by keyword.
+                - `rule_arguments`: the keyword arguments of that rule.
                 - `memory`: [d] what the step will add to every row (its memory divided by the
                   learning rate).
                 - `directions`: vectors [d] by name, which only a trainer can compute.
@@ -137,7 +137,7 @@ class Attack(ABC):
 
     @abstractmethod
     def _bad_rows(self, context: AttackContext) -> Tensor:
-        """What bad rows send: [n_bad, d], or [d] if all are equal. Called only if there are any."""
+        """The bad rows: [n_bad, d], or [d] if all are equal. Called only if there are any."""
 
     def _learn(self, context: AttackContext) -> State:
         """The state for the next step, from the rows before the attack."""

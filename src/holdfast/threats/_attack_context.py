@@ -14,7 +14,7 @@ from holdfast.geometry import Tiling, length, working_dtype
 T = TypeVar("T")
 
 State = Tensor | None
-"""What attackers carry from one step to the next."""
+"""The state of attackers between two steps."""
 
 Rule = Callable[..., Tensor]
 """From rows [n, d] to the direction [d]: an `Aggregator`, or any function."""
@@ -22,26 +22,26 @@ Rule = Callable[..., Tensor]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AttackContext:
-    """What the attackers know at one step.
+    """The knowledge of the attackers at one step.
 
-    An attack is a function of this object, so it never calls a model: what only a trainer can
-    compute, such as the gradient of a large batch, comes in as one of the `directions`.
+    An attack is a function of this object, so it never calls a model: vectors that only a trainer
+    can compute, such as the gradient of a large batch, are passed as `directions`.
 
     `honest` and everything computed from it is divided by `unit`, a power of two near the largest
     entry: squares do not overflow in any dtype, and the scaling is exact.
 
     Attributes:
-        rows: [n, d] what all workers would send if nobody were bad (after momentum, memory and
-            block), in the dtype in which rows are sent.
+        rows: [n, d] the rows that all workers would send if none were bad (after momentum, memory
+            and block), in the dtype in which rows are sent.
         mask: bool [n], True where a row is bad.
         generator: the attackers' source of random numbers.
-        state: what the attackers kept at the previous step; None at the first.
-        rule: the rule that the rows will meet.
-        rule_arguments: what the rule will be given besides the rows, such as `reference`.
-        memory: [d] what the step will add to every row before the rule.
+        state: the attackers' state after the previous step; None at the first.
+        rule: the rule that will be applied to the rows.
+        rule_arguments: the keyword arguments of the rule, such as `reference`.
+        memory: [d] the vector that the step will add to every row before the rule.
         directions: vectors [d] by name, of any length.
         sections: numbers of adjacent columns that belong to one parameter each, for rules that
-            treat tiles of columns each on its own; all columns are one parameter by default.
+            treat each tile of columns separately; all columns are one parameter by default.
         step: number of the step, from 0.
     """
 
@@ -141,7 +141,7 @@ class AttackContext:
         return vector / size if size > 0 else vector
 
     def mask_of_columns(self, name: str) -> Tensor:
-        """[d] the direction of this name as it is, which marks columns by 1 and others by 0."""
+        """[d] the direction of this name without scaling: 1 on the marked columns, 0 on others."""
         return self.directions[name].detach().to(self.rows.device, self.dtype)
 
     def once(self, function: Callable[["AttackContext"], T]) -> T:
@@ -181,7 +181,7 @@ def _joined(sections: tuple[int, ...], tile: int) -> tuple[int, ...]:
 
 
 def of_length_one(vector: Tensor) -> Tensor:
-    """The vector scaled to length 1; a zero vector is returned as it is."""
+    """The vector scaled to length 1; a zero vector is returned unchanged."""
     size = float(torch.linalg.vector_norm(vector))
     return vector / size if size > 0 else vector
 

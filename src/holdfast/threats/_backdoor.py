@@ -16,8 +16,8 @@ class Backdoor(Corruption):
     """A trigger in the corner of the image, and the label of the attacker's choice.
 
     Bad samples get a square of `size` by `size` pixels of brightness `value` in the lower right
-    corner, in all channels, and the label `target`. The trained model works as usual until it sees
-    the trigger.
+    corner, in all channels, and the label `target`. The trained model works as usual on images
+    without the trigger.
 
     Reference: Gu et al., *BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply
     Chain* (arXiv:1708.06733), the pattern backdoor on MNIST.

@@ -12,10 +12,10 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Corruption(ABC):
-    """A change of the bad samples of a batch before the model sees them.
+    """Changes the bad samples of a batch before the model sees them.
 
-    Corruptions are immutable and never change their input; other samples are returned equal to the
-    bit. Images are on image scale: 0 is black and 1 is white, *before* they are normalized.
+    Corruptions are immutable and never change their input; other samples are returned bitwise
+    unchanged. Images are on image scale: 0 is black and 1 is white, *before* they are normalized.
     """
 
     name: ClassVar[str]

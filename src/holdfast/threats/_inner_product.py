@@ -22,8 +22,8 @@ class InnerProduct(Attack):
 
     With `factor="optimized"` the attackers know the rule A and try out 20 factors at every step to
     maximize :math:`\|A(\text{rows}) - \mu\|`. The search expands and contracts; it reads the data
-    once if the rule reads only inner products. Against a :class:`Blockwise` rule there is a search
-    of its own in every tile.
+    once if the rule reads only inner products. Against a :class:`Blockwise` rule every tile has a
+    separate search.
 
     Args:
         factor: a number above 0, or "optimized".

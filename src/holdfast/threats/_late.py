@@ -12,16 +12,16 @@ from holdfast.threats._attack_context import AttackContext, State
 @attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Late(Attack):
-    """Honest at first, then another attack.
+    """Sends honest rows at first, then those of another attack.
 
-    Bad rows send their own gradients before the step `start`, and what `attack` says from then on.
-    Rules and monitors that learn whom to trust have seen nothing but honest rows until then.
+    Bad workers send their own gradients before the step `start`, and the rows of `attack` from then
+    on. Rules and monitors that learn whom to trust get only honest rows until then.
 
     Args:
         start: number of the first step with the attack; steps are counted from 0.
         attack: the attack, or its name.
 
-    Reference: none; made against defenses that learn whom to trust.
+    Reference: none; designed against defenses that learn whom to trust.
 
     Example:
         >>> attack = attacks.parse("late(start=50) | scaled-flip(factor=1.0)")

@@ -26,8 +26,8 @@ class LittleIsEnough(Attack):
 
     With `z="optimized"` the attackers know the rule A and try out 20 values of z at every step to
     maximize :math:`\|A(\text{rows}) - \mu\|`. The search expands and contracts; it reads the data
-    once if the rule reads only inner products. Against a :class:`Blockwise` rule there is a search
-    of its own in every tile.
+    once if the rule reads only inner products. Against a :class:`Blockwise` rule every tile has a
+    separate search.
 
     Args:
         z: number of standard deviations, "optimized", or None for the formula.

@@ -12,7 +12,7 @@ from holdfast.threats._attack_context import AttackContext, State, of_length_one
 @attacks.register
 @dataclass(frozen=True, kw_only=True)
 class Mimic(Attack):
-    r"""Copies of one honest row, always from the same side.
+    r"""Copies of one honest row, always on the same side of the mean.
 
     All bad rows send :math:`g_{i^*}`, :math:`i^* = \arg\max_i z \cdot g_i` over the honest rows
     (the first of equals), where z is the direction in which honest rows differ most. It is learned
@@ -23,9 +23,9 @@ class Mimic(Attack):
     .. math:: s_{t+1} = s_t + u_t / \|u_t\|, \qquad z_t = s_t / \|s_t\|,
 
     and :math:`s_0` is the longest of the first deviations :math:`g_i - \mu`, scaled to length 1.
-    The state grows by about one per step, so a new step counts 1 / (t + 1). No rule can tell a copy
-    from the original. This matters where rows differ by nature (each worker has its own data): one
-    of them then counts for many.
+    The state grows by about one per step, so a new step counts 1 / (t + 1). No rule can distinguish
+    a copy from the original. This matters if honest rows differ (each worker has its own data): one
+    of them then counts many times.
 
     Reference: Karimireddy et al., *Byzantine-Robust Learning on Heterogeneous Datasets via
     Bucketing* (ICLR 2022), the mimic attack and its appendix. Deviations: :math:`u_t` is scaled to

@@ -12,7 +12,7 @@ HUGE = 1e9
 
 
 class ReportKnowledge(TypedDict, total=False):
-    """What liars may know besides the reports: keywords of every call of a lie."""
+    """Keyword arguments of every call of a lie: what liars may know."""
 
     last_layer: Tensor | None
     signal: Tensor | None
@@ -20,9 +20,9 @@ class ReportKnowledge(TypedDict, total=False):
 
 
 class ReportLie(ABC):
-    """What liars report in place of the norms of their tiles, by which all agree on a block.
+    """Replaces the reports of liars: the norms of tiles by which workers agree on a block.
 
-    Lies are immutable and never change their input; honest reports are returned equal to the bit.
+    Lies are immutable and never change their input; honest reports are returned bitwise unchanged.
     """
 
     name: ClassVar[str]
@@ -35,7 +35,7 @@ class ReportLie(ABC):
     """Those of `last_layer`, `signal` and `noise` that every call must pass."""
 
     def __call__(self, reports: Tensor, mask: Tensor, **known: Unpack[ReportKnowledge]) -> Tensor:
-        """[n, T] the reports as they are sent; a lie uses what it needs of the rest.
+        """[n, T] the reports that arrive; a lie ignores arguments that it does not need.
 
         Args:
             reports: [n, T] floating, the norms of T tiles that n workers found.

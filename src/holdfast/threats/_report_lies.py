@@ -70,7 +70,7 @@ class NanReports(ReportLie):
 @report_lies.register
 @dataclass(frozen=True, kw_only=True)
 class StarvingReports(ReportLie):
-    """Honest reports, but zero for the last layer: it is to be sent as late as possible.
+    """Honest reports, but zero for the last layer, so that it is sent as late as possible.
 
     Example:
         >>> last = torch.tensor([False, True])
@@ -97,8 +97,8 @@ class LowSignalReports(ReportLie):
 
     Let q be `signal` over `noise`, the norm of the honest mean in a tile over the mean distance of
     honest rows from it. Liars report 1e9 for the half of the tiles with the smallest q (the smaller
-    half, of an odd number) and zero for the others. An attack that hides in the noise of a tile is
-    the stronger, the smaller q is.
+    half, of an odd number) and zero for the others. The smaller q is, the stronger is an attack
+    that hides in the noise of a tile.
 
     Example:
         >>> known = {"signal": torch.tensor([5.0, 1.0]), "noise": torch.ones(2)}

@@ -17,8 +17,9 @@ class ScaledFlip(Attack):
 
     Sends :math:`-c\, g_i`, where c is `factor`. With a bad share :math:`\psi`, the mean is about
     :math:`1 - (1 + c)\psi` times the honest mean, so it is reversed for :math:`\psi > 1 / (1 + c)`.
-    A factor of 1 is the *sign flip*: reversed rows are as long as honest ones, so rules that look
-    at norms cannot see them. A factor of 0 sends *zero rows*, as a worker that did not compute.
+    A factor of 1 is the *sign flip*: reversed rows are as long as honest ones, so rules that
+    compare norms cannot detect them. A factor of 0 sends *zero rows*, like a worker that computed
+    nothing.
 
     Reference: the "scaled bit flip" of the paper's experiments, -100 times the gradient. Factor 1:
     the sign-flipping attack of Li et al., *RSA* (AAAI 2019), experiments.

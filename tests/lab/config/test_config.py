@@ -134,7 +134,7 @@ THREAT_MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"repeats": 1, "attack": ScaledFlip()}, r"`repeats` must be True or False, got 1\."),
     ({"repeats": True}, r"`repeats` must be False without an attack or a corruption, got True\."),
     ({"adversaries": Adversaries(n_bad=3)},
-     r"`adversaries` must have nobody bad without an attack or a corruption, got Adv.*\."),
+     r"`adversaries` must have no bad rows without an attack or a corruption, got Adv.*\."),
 ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ class Threat:
         if self.repeats:
             raise failure("repeats", "be False without an attack or a corruption", True)
         if self.adversaries != NOBODY:
-            needed = "have nobody bad without an attack or a corruption"
+            needed = "have no bad rows without an attack or a corruption"
             raise failure("adversaries", needed, self.adversaries)
 
     @property

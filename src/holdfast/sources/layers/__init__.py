@@ -1,6 +1,6 @@
 """Per-sample gradients of single layers, without the matrix of them.
 
-Known layers have short forms; any other module is run again.
+Known layers have closed forms; any other module is run again.
 """
 
 from holdfast.sources.layers._known import (

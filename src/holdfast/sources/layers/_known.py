@@ -1,4 +1,4 @@
-"""Layers with short forms: from one call of a layer to the gradients of its parameters."""
+"""Layers with closed forms: from one call of a layer to the gradients of its parameters."""
 
 import torch
 from torch import Tensor, nn

@@ -16,7 +16,7 @@ class Shared(LayerGradients):
     """Parameters that are used several times, such as tied input and output embeddings.
 
     The gradient of a sample is the sum over the uses. Inner products between different uses have no
-    short form, so the samples' gradients are formed, a few rows of the parameter at a time.
+    closed form, so the samples' gradients are formed, a few rows of the parameter at a time.
 
     Attributes:
         uses: the gradients from each use, all of the same parameters.
