@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run reproduce results test test-slow check format bench clean
+.PHONY: setup run reproduce results test test-slow package-test lowest-test fuzz check format bench clean
 
 setup: $(VENV)/.installed
 
@@ -11,6 +11,11 @@ setup: $(VENV)/.installed
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	@touch $@
+
+# What the command needs, and no more: seconds after torch, where all tools take minutes.
+$(VENV)/.lab: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lab]'
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
@@ -22,11 +27,11 @@ $(VENV)/.peers: $(VENV)/.installed benchmarks/peers.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers.txt
 	@touch $@
 
-run: setup
+run: $(VENV)/.lab
 	@$(BIN)/holdfast attack
 
 # Table 2 with a quarter of the paper's batch and 600 steps: hours on two cores. Ctrl-C stops it, the same again goes on.
-reproduce: setup
+reproduce: $(VENV)/.lab
 	$(BIN)/holdfast reproduce table2 --size quick; code=$$?; $(BIN)/holdfast report runs && exit $$code
 
 # The committed results from the committed records, byte for byte.
@@ -34,11 +39,23 @@ results: setup
 	$(BIN)/holdfast report docs/results/paper/records.jsonl --notes docs/results/paper/notes --output docs/results/paper --format svg
 
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20 --ignore tests/slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20 --ignore tests/slow --ignore tests/package
 
 # Real runs under torchrun, with ranks that go bad, are killed, or are stopped; one at a time.
 test-slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/slow --durations 20
+
+# Wheel and sdist in environments with torch and one extra each; needs the network.
+package-test: setup
+	$(BIN)/pytest tests/package/test_package.py --durations 0
+
+# The oldest releases that pyproject.toml allows, in an environment of their own; needs the network.
+lowest-test: setup
+	$(BIN)/pytest tests/package/test_lowest.py --durations 0
+
+# A million wrong texts, files and commands: about half an hour.
+fuzz: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --record docs/benchmarks/fuzz.json
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ Usage: python -m benchmarks [TABLE ...]
 import argparse
 import inspect
 import json
+import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ PAGES: dict[str, ModuleType] = {
     "exchange": exchange,
     "federated": federated,
 }
-"""Each page has a module with TITLE, TABLES, BARS and `bars`; `draw`, if it has one, makes its figures."""
+"""The module of each page has TITLE, TABLES, BARS and `bars`, and optionally `draw` for figures."""
 
 
 def main() -> None:
@@ -62,24 +63,41 @@ def measure_page(title: str, module: ModuleType, chosen: list[str]) -> None:
 
 
 def page(module: ModuleType, results: dict[str, Any]) -> str:
-    """All tables that were measured, each with the sentence that says what it shows."""
+    """All measured tables, each under the docstring of its function."""
     machine = ", ".join(
         f"{key.replace('_', ' ')} {value}" for key, value in results["machine"].items()
     )
-    parts = [f"# {module.TITLE}", f"Measured by `make bench` on: {machine}.", UNITS]
-    parts += ["## Bars", module.BARS, markdown(module.bars(results))]
+    parts = [
+        f"# {module.TITLE}",
+        wrapped(f"Measured by `make bench` on: {machine}."),
+        wrapped(UNITS),
+    ]
+    parts += ["## Bars", wrapped(module.BARS), markdown(module.bars(results))]
     for name, measure in module.TABLES.items():
         if name in results:
             title = name.replace("_", " ").capitalize()
-            parts += [f"## {title}", inspect.getdoc(measure) or "", markdown(results[name])]
+            parts += [
+                f"## {title}",
+                wrapped(inspect.getdoc(measure) or ""),
+                markdown(results[name]),
+            ]
     return "\n\n".join(parts) + "\n"
 
 
 UNITS = (
-    "A *mean* is the time of `rows.mean(0)` in the same run, the least that any rule could cost. Candidates take turns, and the minimum "
-    "of several rounds counts. `gap` is the certified relative distance from the optimum; `excess objective` is how much "
-    "larger a peer's sum of distances is than ours (negative: smaller)."
+    "A *mean* is the time of `rows.mean(0)` in the same run, a lower bound for any rule. "
+    "Candidates take turns, and each time is the minimum over several rounds. `gap` is "
+    "the certified relative distance from the optimum. `excess objective` is the relative excess "
+    "of a peer's sum of distances over ours (negative: smaller)."
 )
+
+
+def wrapped(text: str) -> str:
+    """The paragraphs of the text in lines of at most 100 columns."""
+    return "\n\n".join(
+        textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
+        for part in text.split("\n\n")
+    )
 
 
 def markdown(table: Table) -> str:

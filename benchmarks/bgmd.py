@@ -68,7 +68,7 @@ def bgmd_steps() -> Table:
 
 
 def where_a_step_goes() -> Table:
-    """The parts of a step, in means of the rows; norms and sum read all rows."""
+    """The time of each part of a step, in means of the rows. Norms and sum read all rows."""
     table = []
     for n, d in [*SHAPES, *MANY]:
         plain = sample(n, d)
@@ -100,7 +100,7 @@ def where_a_step_goes() -> Table:
 
 
 def when_a_block_pays() -> Table:
-    """Over the number of rows, in means, with about 40 million entries, clean and attacked."""
+    """Time over the number of rows, in means, with about 40 million entries, clean and attacked."""
     table = []
     for n in (8, 16, 32, 64, 128, 256, 512):
         row: dict[str, Any] = {"n": n, "d": 40_000_000 // n}
@@ -164,7 +164,7 @@ def choice_of_k() -> Table:
 
 
 def step_memory() -> Table:
-    """Peak memory of a step beyond the rows, the direction and what is carried, in rows."""
+    """Peak memory of a step without the rows, the direction and the step's memory, in rows."""
     table = []
     for n, d in SHAPES:
         rows = sample(n, d)
@@ -200,7 +200,7 @@ def bars(results: dict[str, Any]) -> Table:
     return table
 
 
-BARS = "Goals and figures."
+BARS = "Goals, and whether they are met."
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:

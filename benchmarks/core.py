@@ -47,7 +47,7 @@ def objective(rows: Tensor, point: Tensor) -> float:
 
 
 def geometric_medians() -> Table:
-    """The certified geometric median against the mean, and against the peers' medians with the objectives they reach.
+    """The certified geometric median: time, and the objectives that peers reach.
 
     Attacked: a fifth of the rows is multiplied by -100.
     """
@@ -125,7 +125,7 @@ def many_rows() -> Table:
 
 
 def where_the_time_goes() -> Table:
-    """The passes of a geometric median, in means: what a bar on the whole can and cannot ask for."""
+    """The passes of a geometric median, in means: the lower bound for a bar on the whole."""
     table = []
     for n, d in SHAPES:
         rows = sample(n, d)
@@ -168,10 +168,12 @@ LENET_SIZES = (1600, 64, 102_400, 64, 1_048_576, 1024, 10_240, 10)
 
 
 def blockwise() -> Table:
-    """The geometric median of each tile of 64, of 2 % of the columns and of all, in means of the whole rows.
+    """The geometric median of each tile of 64, over 2 % of the columns and over all columns.
 
-    A group: 8 of 20 rows are equal, at s times the mean deviation from the mean of the honest rows;
-    below about 0.9 their row is the median of most tiles, near 0.9 it is nearly so.
+    Times are in means of the whole rows.
+
+    A group: 8 of 20 rows are equal, at s times the mean deviation from the mean of the honest rows.
+    Below about s = 0.9 their row is the median of most tiles; near 0.9 it is almost the median.
     """
     n, tile, table = 20, 64, []
     rule = rules.parse(f"blockwise(tile={tile}) | geometric-median")
@@ -240,7 +242,10 @@ def coordinate_rules() -> Table:
 
 
 def against_byzfl() -> Table:
-    """Every rule that byzfl has too, at the same setting, in plain torch; the peer runs once. `inf`: the peer ran out of memory."""
+    """Every rule that byzfl also has, with the same settings, in plain torch.
+
+    The peer runs once. `inf`: the peer ran out of memory.
+    """
     os.environ["HOLDFAST_COMPILE"] = "never"
     table = []
     for n, d in SHAPES:
@@ -303,15 +308,20 @@ def byzfl_pairs(n: int) -> dict[str, Callable[[Tensor], Tensor]]:
 
 
 GRAM_RULES = [
-    "mean", "geometric-median", "medoid", "krum(n_bad=2)", "multi-krum(n_bad=2)", "minimum-diameter(n_bad=2)",
-    "centered-clipping(radius=9.0)", "norm-filter(n_bad=2)", "norm-trim(bad_fraction=0.2)", "spectral-filter(n_bad=2)",
-    "resilience-filter(sigma=1e9)", "covariance-filter(n_bad=2)", "radius-filter", "mixing(n_bad=2) | geometric-median",
+    "mean", "geometric-median", "medoid", "krum(n_bad=2)", "multi-krum(n_bad=2)",
+    "minimum-diameter(n_bad=2)",
+    "centered-clipping(radius=9.0)", "norm-filter(n_bad=2)", "norm-trim(bad_fraction=0.2)",
+    "spectral-filter(n_bad=2)",
+    "resilience-filter(sigma=1e9)", "covariance-filter(n_bad=2)", "radius-filter",
+    "mixing(n_bad=2) | geometric-median",
     "clipping(n_bad=2) | geometric-median",
 ]  # fmt: skip
 
 
 def memory() -> Table:
-    """Peak memory of each rule in Gram space beyond the rows and the output, as a share of the rows."""
+    """Peak memory of each rule in Gram space without the rows and the output, in shares of the
+    rows.
+    """
     table = []
     for text in GRAM_RULES:
         row: dict[str, Any] = {"rule": text}
@@ -326,7 +336,9 @@ def memory() -> Table:
 
 
 def crossover() -> Table:
-    """The two ways to a geometric median over n, in means: where the solver should change from one to the other."""
+    """The two algorithms for a geometric median over n, in means, to find where the solver
+    switches.
+    """
     table = []
     for n in (16, 20, 24, 32, 48, 64, 96, 128, 256, 512):
         rows = sample(n, 40_000_000 // n)
@@ -439,7 +451,7 @@ def bars(results: dict[str, Any]) -> Table:
 
 
 BARS = (
-    "What was to be reached, and what was. How long geom-median takes depends on the rows, because it stops when its float32 "
-    "objective no longer moves: on these clean rows after few steps. Where it takes fewer than 80 means, being 80 times "
-    "faster would ask for less than one pass over the rows."
+    "Goals, and whether they are met. The time of geom-median depends on the rows, because it "
+    "stops when its float32 objective no longer changes; on these clean rows that is after few "
+    "steps. If it takes fewer than 80 means, 80 times faster would be less than one pass over the rows."
 )

@@ -25,8 +25,8 @@ MODELS = ("lenet", "resnet-18")
 def workers_side() -> Table:
     """What one worker does in a round, in reads of its vector; one core.
 
-    A read is `vector.sum()`. To add reads the update twice (its norm first, because an update that
-    is out of the ordinary is left out), and reads and writes the memory, which makes four.
+    A read is `vector.sum()`. *Add* reads the update twice (first for its norm, because an
+    extraordinary update is left out), and reads and writes the memory: four in all.
     """
     table = []
     for name in MODELS:
@@ -57,10 +57,11 @@ def workers_side() -> Table:
 
 
 def direction() -> Table:
-    """What everybody computes of the messages of n workers, in ms; one core, 2 % in tiles of 64.
+    """What every worker computes from the messages of n workers, in ms; one core, 2 % in tiles
+    of 64.
 
-    To choose is the median of n reports for each tile, and the largest 2 % of them. The rule is the
-    geometric median of each tile of the block, certified to a gap of 1e-6.
+    *Choose* computes the median of n reports for each tile and selects the largest 2 %. The rule is
+    the geometric median of each tile of the block, certified to a gap of 1e-6.
     """
     table = []
     rule = as_rule("blockwise(tile=64) | geometric-median")
@@ -204,15 +205,16 @@ def bars(results: dict[str, Any]) -> Table:
 
 
 BARS = (
-    "What was to be reached, and what was. Four ranks share two cores, so that everything that a rank "
-    "computes counts twice; ranks were pinned to cores and had priority over the rest of the machine, "
-    "which was not idle. LeNet on loopback is missed because of what hardly depends on the size of "
-    "the model: many small tensor operations of the rule and three exchanges, beside an all-reduce "
-    "of 8 ms. ResNet-18 between hosts at 1 Gbit/s is missed because of the computation: its messages "
-    "take 31 ms of the network, and the rest is what loopback shows. Hosts with cores of their own "
-    "would do better; that was not measured. At 100 Mbit/s the network decides. Ratios moved between "
-    "runs: LeNet on loopback 3.3 to 4.2, ResNet-18 1.75 to 1.97, between hosts at 1 Gbit/s 0.32 to "
-    "0.37. The tables have the last run. What one worker computes has the bar of 1.5 reads beyond "
-    "the gradient's own: the table below has about 4.2 for ResNet-18, because the memory is read and "
-    "written, the update is read once more for its norm, and the outer step is counted as well."
+    "Goals, and whether they are met. Four ranks share two cores, so everything that a rank "
+    "computes counts twice; ranks were pinned to cores and had priority over the rest of the "
+    "machine, which was not idle. LeNet on loopback misses its bar because of costs that hardly "
+    "depend on the size of the model: many small tensor operations of the rule and three "
+    "exchanges, compared with an all-reduce of 8 ms. ResNet-18 between hosts at 1 Gbit/s misses "
+    "its bar because of computation: its messages need 31 ms of the network, and the rest is as on "
+    "loopback. Hosts with cores of their own would be faster; that was not measured. At 100 Mbit/s "
+    "the network decides. Ratios varied between runs: LeNet on loopback 3.3 to 4.2, ResNet-18 1.75 "
+    "to 1.97, between hosts at 1 Gbit/s 0.32 to 0.37. The tables have the last run. The bar for "
+    "the computation of one worker is 1.5 reads beyond the gradient's own. The table below has "
+    "about 4.2 for ResNet-18, because the memory is read and written, the update is read once more "
+    "for its norm, and the outer step is included."
 )

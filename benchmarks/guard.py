@@ -1,4 +1,6 @@
-"""The tables of the guard: each function measures one and returns its rows as plain dictionaries."""
+"""The tables of the guard: each function measures one and returns its rows as plain
+dictionaries.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +44,7 @@ def guarded_aggregation() -> Table:
 
 
 def parts_of_aggregation() -> Table:
-    """Where a guarded aggregation by the radius filter goes, in ms; four ranks on loopback.
+    """The parts of a guarded aggregation by the radius filter, in ms; four ranks on loopback.
 
     The rule contains the Gram matrix, its small all-reduce and the weighted sum. `both ways` is the
     all-to-all of the gradients and the one that brings the result back. The heartbeat is the key
@@ -61,10 +63,11 @@ def ddp_steps() -> Table:
     """A whole step of SGD in DistributedDataParallel, guarded over plain; 4 ranks on loopback.
 
     LeNet has 64 images per rank, ResNet-18 16. `difference` is the largest difference between a
-    parameter of the guarded model and one of the plain model, over the largest parameter: after
-    the first step, and after all of them. No equality to the bit: an all-reduce adds the terms of
-    every part of a bucket in another order. LeNet stays within 1e-7 for 32 steps, with the rule
-    "mean" just as with the radius filter; then a rounding decides in a maximum, and grows.
+    parameter of the guarded model and one of the plain model, over the largest parameter: after the
+    first step, and after all of them. The models are not bitwise equal, because an all-reduce adds
+    the terms of each part of a bucket in another order. LeNet stays within 1e-7 for 32 steps, with
+    the rule "mean" as with the radius filter; then rounding changes the result of a maximum, and
+    the difference grows.
     """
     return _steps(Loopback(N_RANKS), [("lenet", 20, 3), ("resnet-18", 8, 1)], ["model", "bucket"])
 
@@ -100,9 +103,9 @@ def _steps(network: Network, models: list[tuple[str, int, int]], kinds: list[str
 def fsdp_units() -> Table:
     """A guarded reduce-scatter of one unit of `fully_shard` over the plain one; 4 ranks.
 
-    The reduce-scatter of gloo is slow: it takes longer than its all-reduce, of which it is a half.
-    Over half of an all-reduce, the guard would be at about 2 for the larger vector and 3 for the
-    smaller one.
+    Gloo's reduce-scatter is slow: it takes longer than its all-reduce, although it does half of its
+    work. Relative to half of an all-reduce, the ratio would be about 2 for the larger vector and 3
+    for the smaller one.
     """
     table = []
     for d, n_rounds in ((LENET, 40), (RESNET18, 15)):
@@ -141,7 +144,7 @@ def steps_between_hosts() -> Table:
 def memory() -> Table:
     """Peak memory per rank of an aggregation beyond the vector, in vectors of the same size.
 
-    Two ranks have the rule "mean", because they cannot outvote each other.
+    Two ranks use the rule "mean", because they cannot outvote each other.
     """
     table = []
     for mode in ("sharded", "gathered"):
@@ -161,7 +164,9 @@ def bytes_sent(n: int, d: int) -> float:
 
 
 def gram_flops(n: int, d: float) -> float:
-    """The model: operations of a rank for its part of the Gram matrix, of n rows and d/n columns."""
+    """The model: operations of a rank for its part of the Gram matrix, of n rows and d/n
+    columns.
+    """
     return n * n * d / n * 2
 
 
@@ -170,8 +175,8 @@ def model_against_measurement() -> Table:
 
     Bytes per rank are counted on hosts without a limit, with the headers of all packets. Gram and
     weighted sum are predicted from the time at 4 ranks: n · d operations per rank for the one, d
-    for the other, on cores that n ranks share. At 2 ranks the model is too low by a factor of
-    about three for both; probably they wait for memory there, which was not examined.
+    for the other, on cores that n ranks share. At 2 ranks the model is too low by a factor of about
+    three for both, probably because the ranks wait for memory; this was not examined.
     """
     table: Table = []
     d = RESNET18
@@ -203,7 +208,7 @@ def model_against_measurement() -> Table:
 def decision() -> Table:
     """Milliseconds of one core to decide about n rows, given their inner products.
 
-    This is what every rank does in every unit, for itself: the rule and the watch over the rows.
+    Every rank does this on its own in every unit: the rule and the monitoring of the rows.
     """
     table = []
     for n in (8, 64, 256, 1024, 2048):
@@ -237,23 +242,24 @@ UNITS = {1e9: 24, 1e10: 48, 1e11: 96}
 
 
 def costs_at_scale() -> Table:
-    """What the guard adds to a step with FSDP2, by the model, in shares of the step.
+    """What the guard adds to a step with FSDP2, predicted by the model, in shares of the step.
 
     Assumed: every rank has 8,192 tokens per step, 4e14 operations per second in training (6 per
     token and parameter), 4e13 in float32 products, an interface of 50 GB/s of its own; 8 ranks per
     node; 24, 48 and 96 units for 1e9, 1e10 and 1e11 parameters. The Gram matrix takes n · d
     multiplications per rank, the products travel once per unit (8 · n² bytes, twice), and every
     rank decides on a CPU (the table above: the rule per unit, the watch once per step, both with
-    n²). Nothing of it is hidden behind the backward pass. `rows as nodes`: n / 8 rows.
+    n²). Nothing of this is hidden behind the backward pass. `rows as nodes`: n / 8 rows.
 
     The share of the Gram matrix does not depend on the number of parameters: n over three times the
-    number of tokens per rank, times the ratio of the two speeds. With rows as ranks the guard is
-    cheap up to about 64 ranks and hurts from a few hundred on; what hurts first is the decision on
-    the CPU, then the Gram matrix. With rows as nodes (`nodes=`), 1,024 ranks cost what 128 rows do
-    and only 1e11 parameters carry 4,096 ranks. Beyond, a row would have to be several nodes.
+    number of tokens per rank, times the ratio of the two speeds. With ranks as rows the guard is
+    cheap up to about 64 ranks and expensive from a few hundred on: first because of the decision on
+    the CPU, then because of the Gram matrix. With nodes as rows (`nodes=`), 1,024 ranks cost as
+    much as 128 rows, and 4,096 ranks are affordable only with 1e11 parameters. For more ranks, a
+    row would have to be several nodes.
 
-    Not in the table: ranks of a node that share one cable. A ring passes it once per node, rows of
-    ranks pass it once per rank; rows as nodes then also have the traffic of the plain reduction.
+    The table does not cover ranks of a node that share one cable. A ring passes it once per node,
+    ranks as rows pass it once per rank; nodes as rows also have the traffic of the plain reduction.
     """
     table = []
     for d, n_units in UNITS.items():
@@ -319,16 +325,17 @@ def bars(results: dict[str, Any]) -> Table:
 
 
 BARS = (
-    "What was to be reached, and what was. Four ranks share two cores, so that everything that a "
-    "rank computes counts twice. All of ResNet-18 is within its bars; what is missed is LeNet on "
-    "loopback and at 1 Gbit/s. An aggregation has three exchanges, one after the other, where an "
-    "all-reduce is one, and about 3 ms of small tensor operations per rank (Gram matrix of 4 rows, "
-    "decision, watch) that do not depend on d: they weigh most beside an all-reduce of LeNet's "
-    "gradient within one machine, which takes 7 ms. And a rule for the whole model cannot send its "
-    "result before the last bucket has come: half of the bytes are not hidden behind the backward "
-    "pass, where plain DDP hides nearly all. Per bucket they are hidden, too. Each rank was pinned "
-    "to a core, with priority over the rest of the machine, which was not idle. Ratios of LeNet's "
-    "size moved between runs and machines: aggregation 2.2 to 3.4, DDP step 1.17 to 1.25, at 1 "
-    "Gbit/s 1.17 to 1.6; those of ResNet-18 less, 1.4 to 2.05, 0.99 to 1.10 and 1.04 to 1.31. The "
-    "tables have the last run. The bar on memory stands for O(d)."
+    "Goals, and whether they are met. Four ranks share two cores, so everything that a rank "
+    "computes counts twice. ResNet-18 meets all of its bars; LeNet misses its bars on loopback and "
+    "at 1 Gbit/s. A guarded aggregation has three exchanges, one after the other, where an all- "
+    "reduce has one, and about 3 ms of small tensor operations per rank (Gram matrix of 4 rows, "
+    "decision, monitoring) that do not depend on d. They matter most compared with an all-reduce "
+    "of LeNet's gradient within one machine, which takes 7 ms. Moreover, a rule for the whole "
+    "model cannot send its result before the last bucket has arrived: half of the bytes are not "
+    "hidden behind the backward pass, while plain DDP hides nearly all. Per bucket they are hidden "
+    "as well. Each rank was pinned to a core, with priority over the rest of the machine, which "
+    "was not idle. The ratios of LeNet varied between runs and machines: aggregation 2.2 to 3.4, "
+    "DDP step 1.17 to 1.25, at 1 Gbit/s 1.17 to 1.6. Those of ResNet-18 varied less: 1.4 to 2.05, "
+    "0.99 to 1.10 and 1.04 to 1.31. The tables have the last run. The bar on memory stands for "
+    "O(d)."
 )

@@ -32,7 +32,8 @@ from typing import Any, final
 import torch.distributed as dist
 
 PREFIX = "holdfast"
-"""Namespaces are called `holdfast-<process>-<number>`, so that those of a dead process are known."""
+"""Namespaces are called `holdfast-<process>-<number>`, so that those of a dead process are
+known."""
 
 FILES = Path("/etc/netns")
 """Where `ip` looks for the files of a namespace."""
@@ -162,7 +163,9 @@ def hosts(n: int, rate: str | None = "1gbit") -> Iterator[Hosts]:
 
 
 def bytes_passed() -> tuple[int, int]:
-    """The bytes that this rank's interface has sent and received, with the headers of all packets."""
+    """The bytes that this rank's interface has sent and received, with the headers of all
+    packets.
+    """
     interface = os.environ["GLOO_SOCKET_IFNAME"]
     for line in Path("/proc/self/net/dev").read_text().splitlines():
         name, _, figures = line.partition(":")

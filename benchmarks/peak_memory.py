@@ -28,7 +28,7 @@ def extra_bytes(call: Callable[[], object]) -> int:
 
 
 def fresh_peak_bytes(module: str, function: str, *arguments: str) -> int:
-    """The most bytes that a new process holds which calls three times what `function(*arguments)` of `module` returns.
+    """Peak bytes of a new process that calls the result of `function(*arguments)` three times.
 
     The allocator is told to give freed memory back at once, so that only what is in use counts.
     """

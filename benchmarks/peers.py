@@ -1,4 +1,6 @@
-"""The rules of other libraries, for comparison only; `make bench` installs them, the package never does."""
+"""The rules of other libraries, for comparison. `make bench` installs them, the package does
+not.
+"""
 
 import importlib
 import importlib.util
@@ -11,7 +13,9 @@ from torch import Tensor
 
 
 def byzfl(module: str) -> Any:
-    """`byzfl.aggregators.<module>` without the package's own start, which would ask for torchvision and data sets."""
+    """`byzfl.aggregators.<module>` without the package's `__init__`, which needs torchvision and
+    data.
+    """
     if "byzfl" not in sys.modules:
         spec = importlib.util.find_spec("byzfl")
         assert spec is not None, "byzfl must be installed (make bench does it)"

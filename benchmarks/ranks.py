@@ -200,7 +200,7 @@ BATCHES = {"lenet": LENET_BATCH, "resnet-18": RESNET_BATCH}
 
 
 def wrapped(name: str, per: str) -> tuple[nn.Module, Guard | None]:
-    """The model in DistributedDataParallel, guarded by the default rule, unless `per` is "plain"."""
+    """The model in DistributedDataParallel, guarded unless `per` is "plain"."""
     model = models[name](generator=stream(0, "model")).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     ddp = DistributedDataParallel(model)
     return ddp, None if per == "plain" else guard(ddp, per=per)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Times as ratios within one run: candidates take turns, and the minimum of several counts.
 
-The machine may be shared and noisy. What disturbs one candidate disturbs its neighbours in the same round, and no disturbance
-makes anything faster.
+The machine may be shared and noisy. What disturbs one candidate disturbs its neighbours in the same
+round, and no disturbance makes anything faster.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 
 def interleaved(candidates: Mapping[str, Callable[[], object]], n_rounds: int) -> dict[str, float]:
-    """The smallest time in seconds of each candidate over `n_rounds` rounds, after one round to warm up."""
+    """The least time in seconds of each candidate over `n_rounds` rounds, after a warm-up round."""
     best = dict.fromkeys(candidates, float("inf"))
     for round_ in range(n_rounds + 1):
         for name, candidate in candidates.items():

@@ -1,4 +1,4 @@
-"""The tables of whole training steps: each function measures one and returns its rows as plain dictionaries."""
+"""The tables of whole training steps: each function measures one and returns its rows."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ Step = Callable[[], object]
 def batch(
     n: int, *shape: int, memory_format: torch.memory_format = torch.channels_last
 ) -> tuple[Tensor, Tensor]:
-    """Random images and labels; what they show is nothing to the clock."""
+    """Random images and labels; their content does not affect the time."""
     generator = stream(0, "batch")
     images = torch.randn(n, *shape, generator=generator).to(memory_format=memory_format)
     return images, torch.randint(0, 10, (n,), generator=generator)
@@ -41,7 +41,9 @@ def model_of(
 
 
 def plain(model: nn.Module, x: Tensor, y: Tensor, n_slices: int = 1) -> Step:
-    """An ordinary SGD step, of the whole batch at once or with gradients accumulated over slices."""
+    """An ordinary SGD step, of the whole batch at once or with gradients accumulated over
+    slices.
+    """
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
     def step() -> None:
@@ -94,10 +96,11 @@ def small_model_steps() -> Table:
 
 
 def micro_batch_steps() -> Table:
-    """LeNet, 32 rows of 64 images: rows, aggregation and optimizer, over the plain SGD step on the same batch.
+    """LeNet, 32 rows of 64 images: rows, aggregation and optimizer, over a plain SGD step.
 
-    `plain` passes the 2,048 images at once; `plain in slices` accumulates gradients over 32 slices of 64, the same passes that the rows need, which
-    is faster here because activations stay in the cache. Ratios are to either.
+    `plain` passes the 2,048 images at once. `plain in slices` accumulates gradients over 32 slices
+    of 64, which are the passes that the rows need; it is faster here, because activations stay in
+    the cache. There is a ratio to each of them.
     """
     table = []
     for name, memory_format in (
@@ -132,7 +135,9 @@ def micro_batch_steps() -> Table:
 
 
 def torchjd_step(model: nn.Module, x: Tensor, y: Tensor) -> Step:
-    """The Gram matrix by TorchJD's engine, our weights, and a backward pass of the weighted losses."""
+    """The Gram matrix by TorchJD's engine, our weights, and a backward pass of the weighted
+    losses.
+    """
     engine = Engine(model, batch_dim=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
@@ -165,10 +170,12 @@ def per_sample_candidate(name: str, n: int = 256) -> Step:
 
 
 def per_sample_steps() -> Table:
-    """LeNet, the geometric median over 256 single samples, over the plain SGD step on the same batch; memory is the peak beyond that of the plain step.
+    """LeNet, the geometric median of 256 single samples, over a plain SGD step on the same batch.
 
-    `layer grams` never forms the rows; `explicit rows` does (:class:`PerSample`); `torchjd` is the Gram matrix of TorchJD's generic engine with our weights.
-    The matrix of rows would take 1.19 GB.
+    Memory is the peak beyond that of the plain step.
+
+    `layer grams` never forms the rows; `explicit rows` does (`PerSample`); `torchjd` is the Gram
+    matrix of TorchJD's generic engine with our weights. The matrix of rows would take 1.19 GB.
     """
     names = ("plain", "layer grams", "explicit rows", "torchjd")
     fast = interleaved({name: per_sample_candidate(name) for name in names[:2]}, n_rounds=8)
@@ -219,7 +226,10 @@ def where_a_per_sample_step_goes() -> Table:
 
 
 def samples_and_slices() -> Table:
-    """LeNet, a batch of 128: rows of 16 slices of eight and of single samples, with the rules of `examples/samples_against_slices.py`, over the plain step."""
+    """LeNet, a batch of 128 as 16 slices and as single samples, over a plain step.
+
+    The rules are those of `examples/samples_against_slices.py`.
+    """
     model = model_of(lenet)
     x, y = batch(128, 1, 28, 28)
     ways = [("slices", "geometric-median"), ("samples", "geometric-median")]
@@ -251,10 +261,13 @@ def resnet_candidate(name: str) -> Step:
 
 
 def resnet_memory() -> Table:
-    """ResNet-18, 10 rows of 16 images: peak memory of a step beyond the rows and the plain step of the same slices, as a share of the rows.
+    """ResNet-18, 10 rows of 16 images: peak memory of a step, in shares of the rows.
 
-    BGMD's memory, one vector, and its direction count as extra here. What counts is memory in use: the C library's allocator is told to give freed memory back
-    at once. By default it keeps some, and the process grows by more than this.
+    The rows and the memory of a plain step on the same slices are subtracted.
+
+    BGMD's memory, one vector, and its direction count as extra here. The table counts memory in
+    use: the C library's allocator is set to return freed memory at once. By default it keeps some,
+    and the process grows by more than this.
     """
     names, rows = ("plain", "geometric median", "bgmd"), 10 * 11_173_962 * 4
     peaks = {
@@ -273,7 +286,10 @@ def resnet_memory() -> Table:
 
 
 def loop_or_vmap() -> Table:
-    """Rows of slices by a loop and by `vectorized=True`, 20 slices of 32 images: the loop's overhead counts in small models alone."""
+    """Rows of 20 slices of 32 images by a loop and by `vectorized=True`.
+
+    The overhead of the loop matters only for small models.
+    """
     table = []
     small = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
     for name, model in (("perceptron of 25,450 parameters", small), ("LeNet", model_of(lenet))):
@@ -336,5 +352,6 @@ def bars(results: dict[str, Any]) -> Table:
 
 
 BARS = (
-    "Goals and figures. A plain step is an ordinary SGD step with the same batch and memory format."
+    "Goals, and whether they are met. A plain step is an ordinary SGD step with the same batch and "
+    "memory format."
 )

@@ -112,7 +112,7 @@ def resume(
     """Load the checkpoint if there is one; returns the next step."""
     if path is None or not path.exists():
         return 0
-    state = torch.load(path)
+    state = torch.load(path, weights_only=True)
     set_state_dict(
         model,
         optimizer,

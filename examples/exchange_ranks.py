@@ -91,7 +91,7 @@ def resume(
     """Load the checkpoint of this rank if there is one; returns the next step."""
     if path is None:
         return 0
-    state = torch.load(path) if path.exists() else None
+    state = torch.load(path, weights_only=True) if path.exists() else None
     if state is not None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])

@@ -1,4 +1,6 @@
-"""Blunt faults of rows, and what a rule does with them: shared by the experiments of this folder."""
+"""Gross faults of rows, and what a rule does with them: shared by the experiments in this
+folder.
+"""
 
 from dataclasses import dataclass
 from typing import Any, final

@@ -7,7 +7,8 @@ at the server's door: the attackers see what honest clients send, know the rule,
 same round. Runs of the record are skipped, so the sweep can be stopped and started again. From the
 project's root:
 
-    python -m examples.flower_under_attack --ways FedAvg "radius filter" --attacks none "scaled flip"
+    python -m examples.flower_under_attack --ways FedAvg "radius filter" \
+        --attacks none "scaled flip"
     python -m examples.flower_under_attack --record docs/results/flower_under_attack.jsonl \
         --page docs/results/flower_under_attack.md
 """

@@ -63,7 +63,9 @@ def measured(run: Run) -> Run:
 
 
 def table(done: list[Run]) -> Lines:
-    """A line per way: rounds until each goal is reached for the first time, and bytes until then."""
+    """A line per way: rounds until each goal is reached for the first time, and bytes until
+    then.
+    """
     goals = [f"{what} to {goal} %" for goal in GOALS for what in ("rounds", "megabytes")]
     lines = [["way", "bytes per worker and round", *goals, "accuracy at the end"]]
     for way in WAYS:

@@ -56,7 +56,7 @@ MOST_LINES = 300
 
 
 def room(parts: tuple[str, ...]) -> str:
-    """The package or module that a path or a dotted name belongs to; the lab has rooms of its own."""
+    """The package or module of a path or a dotted name; packages of the lab count on their own."""
     names = [part.removesuffix(".py") for part in parts]
     inside_lab = names[0] == "lab" and len(names) > 1 and names[1] != "__init__"
     return "/".join(names[:2]) if inside_lab else names[0]

@@ -191,7 +191,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 def test_a_row_counts_the_steps_in_which_it_takes_part() -> None:
-    """Twelve rows of which a random half takes part: as if each had been watched at its own steps."""
+    """Twelve rows, a random half of which takes part: as if each were watched at its own steps."""
     monitor, rest = Monitor(12, window=40), torch.Generator().manual_seed(0)
     n_taken = torch.zeros(12, dtype=torch.int64)
     for step in range(400):

@@ -76,7 +76,7 @@ def test_defaults_are_left_out() -> None:
         ("mixing(n_bad=1) | " * 30 + "mean", r"`rule` must have at most 20 stages, got 31\."),
         (
             "krum(n_byz=2)",
-            r"`krum` must be given n_bad, bad_fraction, relaxed, got 'n_byz'\.",
+            r"`krum` must be given only n_bad, bad_fraction, relaxed, got 'n_byz' \(did",
         ),
         ("mean(x=1)", r"`mean` must be given no arguments, got 'x'\."),
         ("krum(n_bad=-1)", r"`n_bad` must be a whole number of at least 0, got -1\."),

@@ -2,10 +2,12 @@
 
 Writes to FOLDER:
 
-- `ca.crt`, `ca.key`: an authority of your own. Nodes and users need `ca.crt`. Keep `ca.key` offline.
+- `ca.crt`, `ca.key`: an authority of your own. Nodes and users need `ca.crt`. Keep `ca.key`
+  offline.
 - `server.crt`, `server.key`: for the SuperLink, valid for the hosts that are given.
-- `node-0`, `node-0.pub`, …: a key pair per SuperNode (ECDSA on P-384). The private key should be made
-  on the node's own machine (`ssh-keygen -t ecdsa -b 384`); the operator needs only the public one.
+- `node-0`, `node-0.pub`, …: a key pair per SuperNode (ECDSA on P-384). The private key should be
+  made on the node's own machine (`ssh-keygen -t ecdsa -b 384`); the operator needs only the public
+  one.
 """
 
 import argparse

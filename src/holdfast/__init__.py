@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from holdfast.layout import Layout
     from holdfast.robust_step import RobustStep, SelectFirstStep, StepResult, bgmd, preset
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Layout", "RobustStep", "SelectFirstStep", "StepResult", "bgmd", "preset"]
 

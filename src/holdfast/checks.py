@@ -12,12 +12,15 @@ from torch import Tensor
 
 from holdfast.errors import NonFiniteRowsError
 
+MOST_CHARACTERS = 1000
+"""Of a value in a message; a file may hold anything."""
+
 _KIND_OF_ROWS = "be a tensor [n, d] or a list of tensors [n, ...]"
 
 
 def failure(name: str, requirement: str, got: object) -> ValueError:
     """The error for the argument `name`, which must meet `requirement` and is `got`."""
-    return ValueError(f"`{name}` must {requirement}, got {got}.")
+    return ValueError(f"`{name}` must {requirement}, got {_short(got)}.")
 
 
 def check_count(name: str, value: object, *, at_least: int = 0) -> None:
@@ -224,6 +227,12 @@ def check_lr(lr: object, d: int) -> float | Tensor:
     if not bool(torch.isfinite(lr).all()) or bool((lr < 0).any()):
         raise failure("lr", "be finite and not negative", "a tensor with other entries")
     return lr.detach() if bool((lr > 0).any()) else 0.0
+
+
+def _short(value: object) -> str:
+    """The beginning of a value's text."""
+    text = str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
 def _is_number(value: object) -> bool:

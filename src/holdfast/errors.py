@@ -1,5 +1,10 @@
 """Exceptions that a caller may want to catch; all other wrong arguments raise `ValueError`."""
 
+from typing import Final
+
+DISTRIBUTION: Final = "holdfast-train"
+"""The name for pip, which messages about missing extras give; the same as in pyproject.toml."""
+
 
 class NonFiniteRowsError(ValueError):
     """Most of the rows hold NaN or infinity, so no rule can find a direction."""

@@ -157,8 +157,7 @@ class Registry(Names[type[T]]):
             if key == self._inner and key not in known:
                 raise ValueError(f"`{name}` must stand last, because it wraps no {self._kind}.")
             if key not in known:
-                listed = ", ".join(known) or "no arguments"
-                raise _failure(name, f"be given {listed}", repr(key))
+                raise unknown_argument(name, [one for one in known if one != self._inner], key)
         missing = [
             key for key, field in known.items() if field.default is MISSING and key not in arguments
         ]
@@ -179,11 +178,40 @@ class Registry(Names[type[T]]):
 def unknown_name(kind: str, names: Iterable[str], got: object) -> UnknownNameError:
     """The error for a `kind` that is not among the names, with the closest of them."""
     names = list(names)
-    close = difflib.get_close_matches(str(got).lower(), names, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return UnknownNameError(
-        f"`{kind}` must be one of {', '.join(names)}, got {_short(repr(got))}{hint}."
-    )
+    listed = f"`{kind}` must be one of {', '.join(names)}"
+    return UnknownNameError(f"{listed}, got {_short(repr(got))}{suggestion(got, names)}.")
+
+
+def unknown_argument(name: str, known: Iterable[str], got: str) -> ValueError:
+    """The error for an argument that `name` does not take, with the closest of those it takes."""
+    known = list(known)
+    listed = f"only {', '.join(known)}" if known else "no arguments"
+    return _failure(name, f"be given {listed}", f"{_short(repr(got))}{suggestion(got, known)}")
+
+
+def suggestion(got: object, names: Iterable[str]) -> str:
+    """The end of a message about a name that does not exist, empty if none resembles it.
+
+    Example:
+        >>> suggestion("nbad", ["n_bad", "bad_fraction"])
+        " (did you mean 'n_bad'?)"
+        >>> suggestion("learning_rate", ["lr", "momentum"]), suggestion("x", ["lr"])
+        (" (did you mean 'lr'?)", '')
+    """
+    spellings = {name.lower(): name for name in names}
+    typed = str(got).lower()[:200]
+    close = difflib.get_close_matches(typed, spellings, n=1)
+    # Long words share few letters with their short forms: learning_rate and lr, decay and
+    # weight_decay.
+    close += [name for name in spellings if _initials(typed) == name or typed == _initials(name)]
+    close += [name for name in spellings if typed in re.split("[-_]", name)]
+    return f" (did you mean {spellings[close[0]]!r}?)" if close else ""
+
+
+def _initials(name: str) -> str:
+    """`lr` for `learning_rate`; empty for a single word."""
+    prefix, words = ("--" if name.startswith("--") else ""), re.findall("[a-z]+", name)
+    return prefix + "".join(word[0] for word in words) if len(words) > 1 else ""
 
 
 def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
@@ -203,7 +231,7 @@ def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:
 
 def _failure(name: str, requirement: str, got: object) -> ValueError:
     """As `holdfast.checks.failure`; names can be parsed without importing torch."""
-    return ValueError(f"`{name}` must {requirement}, got {got}.")
+    return ValueError(f"`{name}` must {requirement}, got {_short(str(got))}.")
 
 
 def _short(text: str) -> str:
@@ -228,4 +256,5 @@ def _arguments(text: str) -> dict[str, Any]:
         values[word.arg] = (
             _WORDS[ast.unparse(word.value)] if is_word else ast.literal_eval(word.value)
         )
+    repr(values)  # fails for integers of more than 4300 digits, which no message could show
     return values

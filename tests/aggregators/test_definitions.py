@@ -70,7 +70,8 @@ def test_mean_and_medians_are_scipys(n: int, d: int, seed: int) -> None:
 
 
 @given(
-    # With an odd sum no set of rows has exactly half of the weight: a tie that rounding would break.
+    # With an odd sum no set of rows has exactly half of the weight: a tie that rounding would
+    # break.
     weights=st.lists(st.integers(0, 4), min_size=5, max_size=9).filter(lambda w: sum(w) % 2 == 1),
     d=st.integers(1, 5),
     seed=st.integers(0, 99),

@@ -83,7 +83,7 @@ def gradient_of(model: nn.Module) -> Tensor:
 def guarded_model(
     kind: str, rule: str, model: nn.Module, **options: Any
 ) -> tuple[nn.Module, Guard, torch.optim.Optimizer]:
-    """The model in the wrapper that `kind` names, its guard, and an optimizer that moves nothing."""
+    """The model in the wrapper `kind`, its guard, and an optimizer that changes nothing."""
     if kind == "plain":
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         return model, guard(model, rule, optimizer=optimizer, **options), optimizer

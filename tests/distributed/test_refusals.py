@@ -216,7 +216,8 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "delayed": (
         delayed,
-        "`model` must have no `delay_all_reduce_named_params`, which no rule guards, got 1 of them.",
+        "`model` must have no `delay_all_reduce_named_params`, which no rule guards, got 1 of "
+        "them.",
     ),
     "frozen": (frozen, "`model` must have a parameter that requires a gradient, got none."),
     "complex": (
@@ -287,15 +288,15 @@ def one_is_different(what: str) -> None:
 
 
 DIFFERENCES = {
-    "shape": "`parameter weight` must be the same on all ranks, got (2, 4) torch.float32 trained on "
-    "rank 1 (",
+    "shape": "`parameter weight` must be the same on all ranks, got (2, 4) torch.float32 trained "
+    "on rank 1 (",
     "frozen": "`parameter bias` must be the same on all ranks, got (2,) torch.float32 frozen on "
     "rank 1 (",
     "dtype": "`parameter bias` must be the same on all ranks, got (2,) torch.float64 trained on "
     "rank 1 (",
     "buffer": "`buffer more` must be the same on all ranks, got (2,) torch.float32 on rank 1 (",
-    "parameter": "`parameter more` must be the same on all ranks, got (2,) torch.float32 trained on "
-    "rank 1 (",
+    "parameter": "`parameter more` must be the same on all ranks, got (2,) torch.float32 trained "
+    "on rank 1 (",
     "rule": "`rule` must be the same on all ranks, got RadiusFilter(reach=5) on rank 1 (",
     "options": "`options` must be the same on all ranks, got ('Plain', 'model', 'sharded', 7, ",
 }

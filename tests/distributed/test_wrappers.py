@@ -406,3 +406,27 @@ def by_other_methods(kind: str) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", ["method", "checkpoint"])
 def test_steps_without_a_forward_pass_of_the_whole_model(workers: Workers, kind: str) -> None:
     assert workers.run(by_other_methods, kind) == [(3, 3)] * 4
+
+
+def compiled(order: str) -> tuple[list[int], bool]:
+    """Two steps of a compiled model, with NaN on rank 1."""
+    torch.manual_seed(0)
+    inner = nn.Linear(4, 3)
+    if order == "model":
+        model: Any = DistributedDataParallel(torch.compile(inner, backend="eager"))
+        found = guard(model)
+    else:
+        wrapped = DistributedDataParallel(inner)
+        found, model = guard(wrapped), torch.compile(wrapped, backend="eager")
+    optimizer = torch.optim.SGD(inner.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        x = torch.full((2, 4), torch.nan) if dist.get_rank() == 1 else torch.ones(2, 4)
+        model(x).sum().backward()
+        optimizer.step()
+    return found.counts.tolist(), bool(torch.isfinite(inner.weight).all())
+
+
+@pytest.mark.parametrize("order", ["model", "wrapper"])
+def test_compiled_models_are_guarded(workers: Workers, order: str) -> None:
+    assert workers.run(compiled, order, n=3) == [([0, 2, 0], True)] * 3

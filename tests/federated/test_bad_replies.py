@@ -1,4 +1,4 @@
-"""Garbage in replies: never an exception, never another model without a majority of good replies."""
+"""Malformed replies never raise, and the model changes only if most replies are good."""
 
 import io
 from collections.abc import Callable

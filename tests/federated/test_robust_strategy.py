@@ -1,4 +1,4 @@
-"""The strategy: equal to the rule on stacked updates, before any server step, in the model's dtypes."""
+"""The strategy equals the rule on stacked updates, before the server step, in the model's dtypes."""
 
 from typing import Any
 

@@ -21,7 +21,7 @@ def tiny(
     adversaries: Adversaries | None = None,
     **fields: Any,
 ) -> Config:
-    """A tiny configuration with this rule and threat, by default for two rows that stay the same."""
+    """A tiny configuration with this rule and threat, by default for two fixed rows."""
     if threat:
         fields["threat"] = parse_threat(
             threat,

@@ -12,11 +12,19 @@ import torch
 from torch import Tensor
 
 import holdfast.lab.training._run as module
-from holdfast.lab.config import Config, hash_of
+from holdfast.lab.config import Config, config_to_json, hash_of
 from holdfast.lab.data import DataSet
 from holdfast.lab.models import initialized, models
 from holdfast.lab.optimizers import Sgd
-from holdfast.lab.records import Journal, Record, load_checkpoint, read_record, save_checkpoint
+from holdfast.lab.records import (
+    Journal,
+    Record,
+    extend_record,
+    load_checkpoint,
+    read_record,
+    save_checkpoint,
+)
+from holdfast.lab.schedules import Cosine
 from holdfast.lab.training import resume, run
 from holdfast.threats import ScaledFlip
 from tests.lab.cases import RUNS, TINY, tiny
@@ -78,6 +86,50 @@ def test_the_same_seed_gives_the_same_record_and_another_another(
     assert first.end == {"end": "finished", "step": config.n_steps}
     assert_same_run(again, first)
     assert other.without_times() != first.without_times()
+
+
+@every_run
+def test_a_finished_run_that_is_extended_twice_equals_the_longer_run(
+    config: Config, tmp_path: Path
+) -> None:
+    """The ends after 2 and 4 steps are evaluated, which a run of 5 steps does after 3 and 5 only."""
+    whole = run(replace(config, n_steps=5), tmp_path / "whole")
+    part = run(replace(config, n_steps=2), tmp_path / "part")
+    assert "accuracy" in part.entries[1]
+    part = run(replace(config, n_steps=4), tmp_path / "part")
+    assert [one["n_steps"] for one in part.run["extended_from"]] == [2]
+    assert_same_run(resume(tmp_path / "part", n_steps=5), whole)
+    assert "accuracy" not in read_record(tmp_path / "part").entries[1]
+
+
+def test_an_extension_that_was_killed_at_its_start_is_made_again(tmp_path: Path) -> None:
+    whole = run(replace(TINY, n_steps=5), tmp_path / "whole")
+    run(replace(TINY, n_steps=4), tmp_path / "part")
+    longer = replace(TINY, n_steps=5)
+    # The moment after the new run.json was written: the end is still that of the shorter run.
+    extend_record(tmp_path / "part", config_to_json(longer), command=[])
+    assert read_record(tmp_path / "part").end is None
+    assert_same_run(resume(tmp_path / "part"), whole)
+
+
+def test_a_run_that_cannot_be_extended_says_why_and_stays_as_it_is(tmp_path: Path) -> None:
+    cosine = replace(TINY, n_steps=2, schedule=Cosine())
+    run(cosine, tmp_path / "cosine")
+    with pytest.raises(ValueError, match=r"`n_steps` must stay 2 .* schedule cosine depends on"):
+        run(replace(cosine, n_steps=3), tmp_path / "cosine")
+    run(TINY, tmp_path / "run")
+    with pytest.raises(ValueError, match="`n_steps` must be at least 5, those of the run in"):
+        resume(tmp_path / "run", n_steps=4)
+    (tmp_path / "run" / CHECKPOINT).unlink()
+    with pytest.raises(ValueError, match=r"hold checkpoint\.pt, from which a run is extended"):
+        resume(tmp_path / "run", n_steps=6)
+    assert read_record(tmp_path / "run").n_steps == 5
+    wild = tiny("mean", "scaled-flip", model="mlp", optimizer=Sgd(lr=1e8), n_steps=40)
+    end = run(wild, tmp_path / "wild").end
+    assert end is not None
+    assert end["end"] == "diverged"
+    with pytest.raises(ValueError, match=r"because the run in .* diverged"):
+        resume(tmp_path / "wild", n_steps=90)
 
 
 @every_run
@@ -183,7 +235,8 @@ def test_a_folder_with_another_run_is_refused(tmp_path: Path, stops: bool) -> No
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
         ValueError,
-        match=r"^`folder` must be new, or hold this very run, got .*, which holds another \(`seed` is 0 there, 1 here\)\.$",
+        match=r"^`folder` must be new, or hold this very run, got .*, which holds another "
+        r"\(`seed` is 0 there, 1 here\)\.$",
     ):
         run(replace(TINY, seed=1), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -207,13 +260,15 @@ def test_a_checkpoint_that_knows_more_than_the_record_is_refused(tmp_path: Path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
         ValueError,
-        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got \d+\.$",
+        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint "
+        r"says, got \d+\.$",
     ):
         resume(tmp_path)
     path.unlink()
     with pytest.raises(
         ValueError,
-        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint says, got 0\.$",
+        match=r"^`folder` must hold a metrics\.jsonl of at least \d+ bytes, as its checkpoint "
+        r"says, got 0\.$",
     ):
         resume(tmp_path)
 
@@ -276,7 +331,7 @@ def test_a_run_in_use_is_left_alone(tmp_path: Path) -> None:
 def test_a_run_that_begins_while_another_prepares_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look into the folder and the lock, another process may have begun a run of another kind there."""
+    """Another process may begin another run in the folder between the check and the lock."""
     other, read = replace(TINY, seed=1), few_to_test
 
     def load_slowly(*given: Any, **options: Any) -> DataSet:
@@ -342,7 +397,7 @@ def test_a_place_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
 
 
 def test_scratch_files_of_killed_processes_do_not_pile_up(tmp_path: Path) -> None:
-    """A kill in the middle of a checkpoint leaves half a file, as large as the model; the next run clears it away."""
+    """A kill while a checkpoint is written leaves a partial file; the next run deletes it."""
     run(TINY, tmp_path, stop=after(2))
     scratch = tmp_path / f".{CHECKPOINT}.new"
     save_checkpoint(scratch, {"half": 1})

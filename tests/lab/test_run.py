@@ -149,7 +149,7 @@ def test_every_attack_comes_to_an_end(rule: str, tmp_path: Path) -> None:
 
 
 def test_a_rule_that_gives_no_row_any_weight(tmp_path: Path) -> None:
-    """Trusted reference drops every row that points away from the trusted gradient; with few samples that may be all of them."""
+    """Trusted reference may drop all rows: those that point away from the trusted gradient."""
     for seed in range(4):
         config = tiny(
             "trusted-reference",
@@ -233,7 +233,7 @@ def with_norm() -> nn.Sequential:
 
 
 def test_judging_a_row_does_not_change_the_model() -> None:
-    """What a bad row would make of the model must not reach the running statistics: they have no rule to guard them."""
+    """Forward passes of a model changed by a bad row must not update the running statistics."""
     model = with_norm()
     images, labels = torch.randn(8, 1, 4, 4), torch.arange(8)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -266,7 +266,7 @@ def test_a_score_is_how_much_the_loss_falls() -> None:
 
 
 def test_a_direction_that_goes_nowhere_has_score_zero_also_with_dropout() -> None:
-    """Both losses are of the same network: with other units dropped they would differ by more than any step."""
+    """Both losses are of the same network: other dropped units would differ more than a step."""
     model = with_norm()
     score = descent_score(model, 0.1, torch.randn(8, 1, 4, 4), torch.arange(8))
     assert score(torch.zeros(Layout(model).d)) == pytest.approx(0.0, abs=1e-6)
@@ -537,7 +537,7 @@ def test_a_model_of_a_run_without_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_tensorboard(tmp_path: Path) -> None:
-    """Its own reader finds every entry, also of a run that was killed after its checkpoint and taken up."""
+    """TensorBoard's reader finds every entry, also of a run that was killed and resumed."""
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 

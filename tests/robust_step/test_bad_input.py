@@ -61,7 +61,7 @@ call: Any = bgmd()
 UNITS = "`units` must be 'parameter' or 'gradient', got 'metres'."
 NUMBER = "`lr` must be a finite number of at least 0, got "
 BAD_ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: named("bgmd(k=3)"), "`bgmd` must be given fraction, tile, units, rule, got 'k'."),
+    (lambda: named("bgmd(k=3)"), "`bgmd` must be given only fraction, tile, units, rule, got 'k'."),
     (lambda: named(5), "`preset` must have the form 'name(argument=value)', got 5."),
     (lambda: named("bgmd(fraction=2)"), "`fraction` must be in (0, 1], got 2."),
     (lambda: delivers(3), "`rule` must be an Aggregator, got int."),

@@ -73,7 +73,7 @@ def test_lengths_of_rows_of_unusual_size_take_the_careful_way() -> None:
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_inner_products_are_those_of_an_independent_engine() -> None:
-    """TorchJD's, which has no layers; without shared parameters; its faster mode lacks some layers."""
+    """TorchJD's engine has no formulas for layers. Cases with shared parameters are left out."""
     for case in (case for case in CASES if case.name != "tied"):
         with named(case):
             batch_dim = None if case.name in ("attention", "evaluated batch norm") else 0

@@ -1,4 +1,4 @@
-"""The rules for users of other libraries: `holdfast.adapters.torchjd`, `holdfast.adapters.byzfl`.
+"""Rules for other libraries: `holdfast.adapters.torchjd` and `holdfast.adapters.byzfl`.
 
 Importing this package imports neither library.
 """

@@ -1,4 +1,4 @@
-"""A rule as other libraries call it: with the vectors and nothing else."""
+"""A rule that is called with vectors only, as in other libraries."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from holdfast.checks import check_generator, failure
 def bare_rule(
     rule: Aggregator | str, generator: torch.Generator | None
 ) -> tuple[Aggregator, dict[str, Any]]:
-    """The rule and the keywords of its calls; refuses a rule that needs a reference or a score."""
+    """The rule and the keywords of its calls; it must need neither a reference nor a score."""
     found = as_rule(rule)
     if found.needs - {"generator"}:
         wanted = " and ".join(sorted(found.needs - {"generator"}))

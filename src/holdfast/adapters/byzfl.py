@@ -1,4 +1,4 @@
-"""Rules as ByzFL calls its aggregators; ByzFL itself is not needed."""
+"""Rules with the interface of ByzFL's aggregators; ByzFL need not be installed."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -17,10 +17,10 @@ _KIND_OF_VECTORS = "be a list of 1-D vectors or a matrix [n, d], of tensors or N
 
 @final
 class VectorRule:
-    """Any rule as a function of n vectors, in the place of one of `byzfl.aggregators`.
+    """Any rule as a function of n vectors, to replace one of `byzfl.aggregators`.
 
-    The vectors are a list of tensors or of NumPy arrays, or a tensor or array [n, d]; the result is
-    a tensor or an array [d], with the dtype of the vectors. (ByzFL turns all tensors into float32.)
+    The vectors are a list of tensors or of NumPy arrays, or a tensor or array [n, d]. The result is
+    a tensor or an array [d] with the dtype of the vectors. (ByzFL converts all tensors to float32.)
     Vectors that are not finite get no weight.
 
     Args:
@@ -50,7 +50,7 @@ class VectorRule:
         return self.rule(vectors, **self._arguments)
 
     def aggregate_vectors(self, vectors: Any) -> Any:
-        """Return the same, by the name that `byzfl.RobustAggregator` has for it."""
+        """Return the same, under the method name of `byzfl.RobustAggregator`."""
         return self(vectors)
 
     def __repr__(self) -> str:

@@ -52,8 +52,8 @@ class RuleWeighting(Weighting[Tensor]):
 
     `GramianWeightedAggregator(RuleWeighting(rule))` is the same rule for `torchjd.autojac`, without
     the concatenated Jacobian. A float32 Gramian has lost the differences of gradients that are
-    close to each other, and a Gramian with NaN does not tell whose it is and is refused:
-    :class:`RuleAggregator`, which sees the gradients, has neither limit.
+    close to each other, and a Gramian with NaN raises an error, because it does not show whose it
+    is. :class:`RuleAggregator`, which gets the gradients, has neither limit.
 
     Args:
         rule: a rule that reads inner products or lengths only, or its name.

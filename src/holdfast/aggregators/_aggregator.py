@@ -206,11 +206,12 @@ class Aggregator(ABC):
 
         `weights_from_grams(grams)[i]` is `weights_from_gram(grams[i])`, up to the tolerance of the
         rule's solver. The matrices must be symmetric and finite, with squared norms on the
-        diagonal, about the origin of each set; use float64, because float32 has lost the differences
-        of rows that are close to each other. `row_weights` [n] are those of every set. Mean,
-        GeometricMedian and RadiusFilter solve all sets together; other rules solve one set after
-        the other, and so do these where digits were lost. If `approximate`, such sets keep the
-        weights of the common solution, which may be wrong or NaN. The result is float64 on the CPU.
+        diagonal, about the origin of each set; use float64, because float32 has lost the
+        differences of rows that are close to each other. `row_weights` [n] are those of every set.
+        Mean, GeometricMedian and RadiusFilter solve all sets together; other rules solve one set
+        after the other, and so do these where digits were lost. If `approximate`, such sets keep
+        the weights of the common solution, which may be wrong or NaN. The result is float64 on the
+        CPU.
 
         Example:
             >>> from holdfast.aggregators import GeometricMedian

@@ -175,8 +175,8 @@ class _Tiles:
         most = max(1, ENTRIES // rows.n)
         waiting: dict[int, list[tuple[Piece, Tensor]]] = {}
         for piece, tiled in rows.groups(self._tiling, most):
-            # Small parameters are solved together, because a group costs a millisecond; narrow tiles
-            # with the others, as if they had further columns of zeros.
+            # Small parameters are solved together, because a group costs a millisecond; narrow
+            # tiles with the others, as if they had further columns of zeros.
             width = self._tiling.width or piece.width
             some = waiting.setdefault(width, [])
             some.append((piece, tiled.cpu()))

@@ -64,8 +64,8 @@ class CovarianceFilter(BadRowLimit, GramAggregator):
 def _is_least(variance: float, most: Tensor, far: Tensor) -> bool:
     r"""Whether no weights s with sum 1 and :math:`s_i` <= `most` [n] have a smaller `variance`.
 
-    Row i has a squared distance of at least :math:`r_i` = `far` from any mean of others, so that the
-    largest variance under s is at least :math:`s_i (1 - s_i) r_i`, that of row i against the
+    Row i has a squared distance of at least :math:`r_i` = `far` from any mean of others, so that
+    the largest variance under s is at least :math:`s_i (1 - s_i) r_i`, that of row i against the
     others. Where this is below the variance, :math:`s_i` is small (or near 1, which `most` may rule
     out). If even the largest such :math:`s_i` do not add up to 1, there are no such weights.
     """

@@ -41,8 +41,8 @@ class GeometricMedian(GramAggregator):
     Reads the data twice (Gram matrix, weighted sum), whatever the accuracy. With many rows on a CPU
     it iterates on the rows themselves as long as that is cheaper; both ways agree to the tolerance.
 
-    A call on tensors that require gradients returns a vector with a graph: the derivative is that of
-    the optimum, by implicit differentiation, and costs three more passes over the rows (see
+    A call on tensors that require gradients returns a vector with a graph: the derivative is that
+    of the optimum, by implicit differentiation, and costs three more passes over the rows (see
     :func:`holdfast.geometry.attach_gradient`). It exists once.
 
     Reference: the paper's Definition of the geometric median and equation 3; Vardi and Zhang, *The

@@ -1,4 +1,4 @@
-"""Training on many ranks: a rule in the place of the all-reduce, and bad ranks named."""
+"""Training on many ranks with a robust rule instead of the all-reduce."""
 
 from holdfast.distributed._attach import guard
 from holdfast.distributed._exchange import Exchange

@@ -1,4 +1,4 @@
-"""From a model in DDP, FSDP2 or neither to its guard."""
+"""Attach a guard to a model in DDP, to an FSDP2 model, or to a plain model."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -33,42 +33,42 @@ def guard(
     on_suspect: Callable[[Suspect], None] | None = None,
     timeout: timedelta = timedelta(seconds=60),
 ) -> Guard:
-    """Put a robust rule in the place of the all-reduce, so that a bad rank is left out and named.
+    """Replace the all-reduce by a robust rule that leaves out bad ranks and names them.
 
-    Call it once on every rank, after the model was wrapped and before the first backward pass. The
-    training loop does not change. With nothing wrong, the default rule is the mean.
+    Call it once on every rank, after wrapping the model and before the first backward pass. The
+    training loop does not change. While nothing is wrong, the default rule is the mean.
 
-    All ranks must make the same backward passes, as without a guard: a rank that makes fewer of
-    them is named once the timeout of the process group is over. What the guard knows may be read on
-    any rank by itself.
+    All ranks must run the same backward passes, as without a guard. A rank that runs fewer of them
+    is named after the timeout of the process group. Any single rank may read the attributes of the
+    guard.
 
-    In `DistributedDataParallel.join`, a rank without data sends zeros and counts as left out, as
-    does a rank whose whole gradient is zero; if fewer ranks have data than the rule needs, zeros
-    count as rows. At the end of `join`, the wrapper copies the parameters of the rank that came
-    last. A plain module is reduced in its optimizer's step, which all ranks must make: a gradient
-    scaler that skips the step of one rank must not be used with it, and a closure is refused.
+    In `DistributedDataParallel.join`, a rank without data sends zeros and counts as left out, like
+    a rank whose whole gradient is zero. If fewer ranks have data than the rule needs, zeros count
+    as rows. At the end of `join`, the wrapper copies the parameters of the rank that finished last.
+    The gradients of a plain module are reduced in its optimizer's step, which all ranks must call:
+    do not use a gradient scaler that skips the step on one rank only, or a closure.
 
     Args:
         model: a module in `DistributedDataParallel`, or one that `fully_shard` was applied to, or a
             plain module with the same parameters on all ranks.
-        rule: the rule or its name. It must outvote one rank, so two ranks are too few; `"mean"`
-            leaves out only rows that are not finite.
-        optimizer: the optimizer of a plain module; its steps begin with the rule.
+        rule: the rule or its name. It must resist one bad rank, which needs at least three ranks;
+            `"mean"` leaves out only rows that are not finite and works with two.
+        optimizer: the optimizer of a plain module; the rule runs at the beginning of its steps.
         nodes: the group (or 1-D mesh) of ranks that hold the same shard in different nodes, for a
             model that `fully_shard` has sharded within each node. Rows are then whole nodes.
         per: what is one row: the whole "model" (the default, except for `fully_shard`), a "bucket"
-            of DistributedDataParallel (reduced while the backward pass goes on), or a "unit" of
-            `fully_shard`. A rule per bucket or unit decides for each block of columns by itself.
+            of DistributedDataParallel (reduced during the backward pass), or a "unit" of
+            `fully_shard`. A rule per bucket or unit decides for each block of columns separately.
         mode: "sharded": every rank reduces its own columns of all rows, with the traffic of an
             all-reduce, for ranks that may compute garbage but follow the protocol. "gathered":
-            every rank gets everything and trusts no other, with n times the traffic.
-        check_every: after so many steps, checksums of the parameters are compared; 0 for never. Not
-            for shards, of which there is only one.
+            every rank receives all rows and trusts no other rank, with n times the traffic.
+        check_every: number of steps between comparisons of the parameters' checksums; 0 for never.
+            Shards of which there is only one copy are not compared.
         on_mismatch: what to do if the parameters of a rank differ from those of the majority:
             "warn", "raise", or "copy" those of the majority.
-        window: number of steps that :meth:`Guard.suspects` looks at.
-        on_suspect: called, on every rank, with a row that becomes suspect; by default a warning is
-            logged. An error that it raises on one rank leaves the others waiting at the next step.
+        window: number of steps that :meth:`Guard.suspects` considers.
+        on_suspect: called on every rank with each row that becomes suspect; by default a warning is
+            logged. If it raises an error on one rank, the other ranks wait at the next step.
         timeout: how long to wait for the other ranks to call this function, :meth:`Guard.exclude`
             or :meth:`Guard.load_state_dict`.
     """
@@ -99,7 +99,7 @@ def guard(
 def _end_of_step(
     found: Guard, target: Target, check_every: int, on_mismatch: OnMismatch
 ) -> Callable[[], None]:
-    """What all ranks do together at the end of a step, besides reducing gradients."""
+    """The work that all ranks do together at the end of a step, after reducing gradients."""
     buffers = SharedBuffers(target.buffers, target.group)
     replicas = Replicas(
         target.parameters(),

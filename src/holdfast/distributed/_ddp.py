@@ -24,7 +24,7 @@ Arrived = tuple[Sent, Future[Tensor]]
 class BucketReducer:
     """Reduces the gradients of all buckets together, once the last of them is ready.
 
-    The buckets travel while the backward pass goes on; the rule waits for the last one.
+    The buckets are sent during the backward pass; the rule waits for the last one.
 
     Args:
         guard: reduces.
@@ -76,10 +76,10 @@ Bucket = tuple[Tensor, Future[Tensor], bool]
 
 @final
 class SingleBucketReducer:
-    """Reduces every bucket by itself, in a thread, while the backward pass goes on.
+    """Reduces every bucket separately, in a thread, during the backward pass.
 
-    The thread takes the buckets in their order, which is the same on every rank, and has a process
-    group of its own, so that its collectives do not mix with those of other threads.
+    The thread takes the buckets in their order, which is the same on every rank, and has its own
+    process group, so that its collectives do not mix with those of other threads.
     """
 
     def __init__(self, guard: Guard, at_end: Callable[[], None]) -> None:

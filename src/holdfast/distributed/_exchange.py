@@ -1,4 +1,4 @@
-"""The exchange over a process group: a round of reports, block and values in the place of a step."""
+"""The exchange over a process group: rounds of reports, block and values instead of steps."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 import holdfast
 from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
-from holdfast.distributed._plain import GradientReducer
 from holdfast.distributed._replicas import Replicas
 from holdfast.distributed._resume import CommonState, common_tensors, describe_forgotten
 from holdfast.distributed._roll_call import RollCall
@@ -26,36 +25,36 @@ from holdfast.monitor import Monitor, Suspect
 log = logging.getLogger("holdfast")
 
 LITTLE = 0.25
-"""A rank whose mean weight is below this share of the median rank's counts as left out."""
+"""A rank counts as left out if its mean weight is below this share of the median rank's."""
 
 
 @final
 class Exchange:
     r"""Ranks that send a small block of their updates, keep the rest, and trust no other rank.
 
-    Takes the place of DistributedDataParallel and of `optimizer.step()`. In every round each rank
-    adds its update to what it has not sent, reports the norms of its tiles, and sends its values on
-    the block that follows from all reports. Every rank has all rows of the block, applies the rule
-    to them, and moves its parameters by the same direction: no rank decides for others, and about
-    3 % of the model's bytes travel. A liar controls its report and its row; the rule and
-    :class:`~holdfast.exchange.AgreedBlock` say what that can cause.
+    Replaces DistributedDataParallel and `optimizer.step()`. In every round each rank adds its
+    update to its memory, reports the norms of its tiles, and sends its values on the block that
+    follows from all reports. Every rank receives all rows of the block, applies the rule to them,
+    and moves its parameters by the same direction. No rank decides for others, and a rank sends
+    about 3 % of the model's bytes to each other rank. A liar controls its report and its row; the
+    rule and :class:`~holdfast.exchange.AgreedBlock` bound the effect of both.
 
         exchange = Exchange(model, optimizer)
         for x, y in loader:
             optimizer.zero_grad()
             loss_fn(model(x), y).backward()
-            exchange.step()  # in the place of optimizer.step()
+            exchange.step()  # instead of optimizer.step()
 
-    With `local_steps=None`, the update is the learning rate times the gradient, and a round is made
-    in every step. With H local steps, every rank steps its own optimizer, and each H-th step makes
-    a round with the difference of the parameters; the optimizer's state stays the rank's own.
+    With `local_steps=None`, the update is the learning rate times the gradient, and every step is a
+    round. With H local steps, every rank steps its own optimizer, and each H-th step is a round
+    with the change of the parameters; each rank keeps its own optimizer state.
 
-    A round is all or nothing. Before it ends, the ranks compare digests of all that they have
-    received and computed. If one differs, every rank raises a `RanksDifferError` that names the
-    round and, as far as known, the rank; parameters stay as they were, and the updates stay in the
-    memories. Any rank can prevent a round in this way, and will be named. A rank that dies or hangs
-    is named by a `RankFailedError`. Rows are not signed: that a message comes from the rank whose
-    connection it came through is the transport's word, and so is the key-value store's.
+    A round is all or nothing. Before it ends, the ranks compare digests of everything they received
+    and computed. If a digest differs, every rank raises a `RanksDifferError` that names the round
+    and, if known, the rank; the parameters do not change, and the updates stay in the memories. Any
+    rank can prevent a round in this way, and is then named. If a rank dies or hangs, a
+    `RankFailedError` names it. Messages are not signed: the exchange trusts the transport and the
+    key-value store to name the true sender.
 
     Running statistics and other buffers are combined by the coordinate median after each round.
 
@@ -76,17 +75,17 @@ class Exchange:
         nesterov: whether that momentum is Nesterov's.
         beta: how much of a memory is kept from round to round.
         wire: how values travel: "float32", "bfloat16" or "int8"; rounding stays in the memory.
-        check_every: after so many rounds, checksums of the parameters are compared, and a rank that
-            differs takes those of the majority; 0 for never.
-        on_suspect: called, on every rank, with a rank that becomes suspect; by default a warning is
-            logged.
+        check_every: number of rounds between comparisons of the parameters' checksums, after which
+            a rank that differs takes the parameters of the majority; 0 for never.
+        on_suspect: called on every rank with each rank that becomes suspect; by default a warning
+            is logged.
         timeout: how long to wait for the other ranks here and in :meth:`load_state_dict`.
 
     Attributes:
         members: the ranks with their hosts and devices; row i is `members[i]`.
         agreed: the agreement on blocks, the same on every rank; `agreed.round` counts the rounds.
-        memory: what this rank has not sent.
-        monitor: the watch over the ranks.
+        memory: the memory of this rank.
+        monitor: the monitor of the ranks.
     """
 
     def __init__(
@@ -118,8 +117,6 @@ class Exchange:
         self.n, self.rank = group.size(), group.rank()
         check_rule_of_tiles(self.rule, self.n, tile)
         layout = check_exchangeable(model, optimizer)
-        if GradientReducer.is_attached_to(optimizer):
-            raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
         self._updates = updates_of(layout, optimizer, local_steps)
         self.memory = WorkerMemory(layout, tile=tile, beta=beta, wire=wire)
         self.agreed = AgreedBlock(
@@ -133,14 +130,15 @@ class Exchange:
         self.monitor = Monitor(self.n, on_suspect=on_suspect or self._log_suspect)
         waits = (self.agreed.min_wait, self.agreed.max_wait, report_every)
         outer = (outer_lr, outer_momentum, nesterov)
-        common = tensors_of(model) | {
-            "torch": torch.__version__,
-            "holdfast": holdfast.__version__,
-            "rule": str(self.rule),
-            "options": str((send, tile, *waits, local_steps, *outer, beta, wire, check_every)),
-            "exchanged parameters": str(layout.names),
-        }
-        device = self.memory.vector.device
+        options = (send, tile, *waits, local_steps, *outer, beta, wire, check_every)
+        common = {"options": str(options), "exchanged parameters": str(layout.names)}
+        self._meet(model, common, timeout)
+
+    def _meet(self, model: nn.Module, options: dict[str, str], timeout: timedelta) -> None:
+        """Compare models and options with the other ranks, and take the majority's parameters."""
+        versions = {"torch": torch.__version__, "holdfast": holdfast.__version__}
+        common = tensors_of(model) | versions | {"rule": str(self.rule)} | options
+        group, device = self._group, self.memory.vector.device
         self._roll = RollCall(group, device, common, timeout, call="Exchange", unit="round")
         self.members = tuple(self._roll.members)
         self._rounds = RankRounds(
@@ -160,7 +158,7 @@ class Exchange:
 
     @property
     def tile_weights(self) -> Tensor | None:
-        """[t, n] weights of the ranks in each tile of the last block (t = 1 for one rule); or None."""
+        """[t, n] weights of the ranks in each tile of the last block (t = 1: one rule); or None."""
         return self._rounds.tile_weights
 
     @property
@@ -176,7 +174,7 @@ class Exchange:
 
     @property
     def n_left_out(self) -> list[int]:
-        """How many of its own updates each rank has left out as garbage, as far as it says so."""
+        """The number of its own updates that each rank reports to have dropped as garbage."""
         return list(self._rounds.n_left_out)
 
     @property
@@ -203,9 +201,9 @@ class Exchange:
         return self._rounds.messages.bytes_sent
 
     def step(self) -> bool:
-        """Make a step, in the place of `optimizer.step()`; returns whether it was a round.
+        """Make a step, instead of `optimizer.step()`; returns whether it was a round.
 
-        All ranks call it equally often. If a round fails, the update stays in the memory.
+        All ranks must call it equally often. If a round fails, the update stays in the memory.
         """
         if not self._updates.step(self.memory):
             return False
@@ -230,10 +228,10 @@ class Exchange:
         log.warning("%s is suspect: %s", self.members[suspect.row], suspect.reason)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank needs to resume: its memory, and what all ranks have in common.
+        """The state of this rank: its memory, and the state that all ranks share.
 
-        Between two rounds of local steps it holds the shared parameters as well, because those of
-        the model are the rank's own.
+        Between two rounds of local steps it also holds the shared parameters, because those of the
+        model differ between ranks.
         """
         shared = self._updates.shared
         return {
@@ -250,12 +248,12 @@ class Exchange:
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Resume, after the model and the optimizer have been loaded; all ranks call it.
 
-        A rank without a state (None), or with one of another round than most, takes the round and
-        the parameters of the majority, and begins with an empty memory. With another number of
-        ranks, who was left out before is forgotten.
+        A rank without a state (None), or with the state of another round than most ranks, takes the
+        round and the parameters of the majority and begins with an empty memory. If the number of
+        ranks has changed, the history of rejections is dropped.
 
         Args:
-            state: that of the same rank, or None.
+            state: the state of the same rank, or None.
         """
         if state is not None and (
             not isinstance(state, dict) or set(state) != set(self.state_dict())

@@ -83,7 +83,7 @@ class UnitCollective:
 
 @final
 class UnitAllGather(UnitCollective):
-    """Gathers the parameters of one unit as `fully_shard` does, and names a rank that is missing."""
+    """Gathers the parameters of one unit as `fully_shard` does, and names missing ranks."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

@@ -1,4 +1,4 @@
-"""A rule in the place of the all-reduce, and what it knows of the ranks."""
+"""A rule instead of the all-reduce, and the history of the ranks."""
 
 import hashlib
 import logging
@@ -24,12 +24,12 @@ log = logging.getLogger("holdfast")
 class Guard:
     """The rule that reduces the gradients of all ranks, and the record of who was left out.
 
-    Made by :func:`guard`. All ranks have the same figures, to the bit.
+    Created by :func:`guard`. Its values are bitwise equal on all ranks.
 
     Attributes:
         rule: the rule.
         members: the ranks (or nodes) with their hosts and devices; row i is `members[i]`.
-        monitor: the watch over the rows.
+        monitor: the monitor of the rows.
         n_steps: number of steps that were reduced.
     """
 
@@ -62,7 +62,7 @@ class Guard:
 
     @property
     def weights(self) -> Tensor | None:
-        """[n] weights of the rows in the last step, averaged over units; None if a unit has none."""
+        """[n] weights of the rows in the last step, mean over units; None if a unit has none."""
         weights = [unit.weights for unit in self._last]
         if not weights or any(one is None for one in weights):
             return None
@@ -80,7 +80,7 @@ class Guard:
 
     @property
     def excluded(self) -> list[int]:
-        """The rows that are left out for good."""
+        """The rows that were excluded permanently."""
         return sorted(self._excluded)
 
     def exclude(self, row: int) -> None:
@@ -159,7 +159,7 @@ class Guard:
         log.warning("%s is suspect: %s", self.members[suspect.row], suspect.reason)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed training needs, the same on every rank."""
+        """The state to resume from, the same on every rank."""
         return {
             "n_steps": self.n_steps,
             "excluded": self.excluded,
@@ -168,7 +168,7 @@ class Guard:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume. With another number of rows, who was left out and watched before is forgotten.
+        """Resume from `state`; with another number of rows the history of the rows is dropped.
 
         Every rank must call it with the same state; it waits for the others.
         """

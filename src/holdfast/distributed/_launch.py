@@ -14,9 +14,9 @@ def init_process_group(
 ) -> None:
     """Call `torch.distributed.init_process_group` as torchrun's environment says.
 
-    After a restart, torchrun's key-value store still holds the addresses of the processes that have
-    died, and gloo would dial them. Each attempt therefore gets keys of its own, on which the ranks
-    agree, because torchrun does not count restarts alike on all nodes.
+    After a restart, torchrun's key-value store still holds the addresses of the dead processes, and
+    gloo would connect to them. Each attempt therefore gets new keys, on which the ranks agree,
+    because nodes may count torchrun's restarts differently.
 
     Args:
         backend: "gloo", "nccl", or None for torch's choice.

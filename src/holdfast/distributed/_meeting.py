@@ -12,10 +12,10 @@ from holdfast.errors import RankFailedError
 def meet(store: Store, rank: int, world_size: int, timeout: timedelta, act: str) -> str:
     """A name that all ranks get, and that was never used before.
 
-    The store may hold what ranks of an earlier attempt have written, and torchrun's count of
-    restarts is no name for an attempt: torchrun on another node, which has lost no rank of its own,
-    does not count the restart. Every rank therefore writes a new word, and rank 0 answers that word
-    with the name; an answer to a word of an earlier attempt is not taken.
+    The store may hold entries of an earlier attempt, and torchrun's count of restarts does not
+    identify an attempt: torchrun on another node that lost no rank does not count the restart.
+    Every rank therefore writes a new word, and rank 0 answers each word with the name. An answer to
+    a word of an earlier attempt is ignored.
 
     Args:
         store: keeps the words; the same keys can be used again.

@@ -11,8 +11,8 @@ class Memory:
     """Buffers of a CPU that are kept for the next step.
 
     Fresh pages of the system are filled with zeros first, which takes longer than the collective
-    that fills them with rows (11.2M numbers, 4 ranks: 55 of 80 ms). An accelerator's allocator
-    keeps its memory by itself.
+    that fills them with rows (11.2M numbers, 4 ranks: 55 of 80 ms). The allocators of accelerators
+    reuse memory anyway.
 
     Holds no more buffers than were in use at the same time.
     """

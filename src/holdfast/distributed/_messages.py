@@ -1,4 +1,4 @@
-"""What the ranks send each other in one round of the exchange."""
+"""The messages between ranks in one round of the exchange."""
 
 from typing import final
 

@@ -1,4 +1,4 @@
-"""The two ways in which the rows of all ranks meet: in shards, or whole on every rank."""
+"""The two ways to bring the rows of all ranks together: in shards, or whole on every rank."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class Mode(ABC):
 class Sharded(Mode):
     """Every rank holds all rows of its share of the columns: about the traffic of an all-reduce.
 
-    Each rank reduces its own columns, and the others take its word for them.
+    Each rank reduces its own columns, and the others trust its result.
     """
 
     def __init__(

@@ -17,18 +17,17 @@ from holdfast.sources import DenseSource, LossFunction, MicroBatches, Reduction
 
 @final
 class RankRows(DenseSource):
-    """`MicroBatches` with a rank for every slice: rank i computes row i, and all ranks get all rows.
+    """`MicroBatches` with one rank per slice: rank i computes row i, every rank gets all rows.
 
-    Every rank is called with the same batch. All that follows (an attack, a rule, the optimizer)
-    then runs on every rank with equal rows, and gives equal parameters if it is deterministic and
-    the ranks have the same kind of device. Any rule and any step can be used, as in one process.
-    The rows take the memory and the traffic of n models per rank; :func:`guard` needs those of one
-    or two.
+    All ranks pass the same batch. Everything after it (an attack, a rule, the optimizer) then runs
+    on every rank with equal rows, and gives equal parameters if it is deterministic and the ranks
+    have the same kind of device. Any rule and any step can be used, as in one process. The rows
+    take the memory and the traffic of n models per rank; :func:`guard` needs that of one or two.
 
     As in `MicroBatches`, running statistics and other buffers are combined by the coordinate
-    median. Every rank has its own dropout noise, drawn from a seed which is drawn from torch's
-    generator: seed it equally on all ranks. A rank that cannot compute its row raises its error on
-    all ranks, except for a loss that is not finite, which makes a row that is not finite.
+    median. Every rank has its own dropout noise, from a seed that is drawn from torch's generator:
+    seed that generator equally on all ranks. If a rank cannot compute its row, its error is raised
+    on all ranks. A loss that is not finite raises no error but makes a row that is not finite.
 
     Args:
         model: the module of this rank, with the same parameters and buffers on all ranks.
@@ -39,7 +38,7 @@ class RankRows(DenseSource):
             decides for all slices, so that rows are the same as in one process, up to rounding.
 
     Attributes:
-        seconds: [n] times that the ranks took for their rows in the last call.
+        seconds: [n] the time of each rank for its row in the last call.
     """
 
     def __init__(

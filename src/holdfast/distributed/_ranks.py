@@ -26,8 +26,8 @@ T = TypeVar("T")
 class Ranks:
     """The ranks of the default process group, which all run the same program on equal values.
 
-    Every method is a collective: all ranks call it at the same place of the program. An error on
-    one rank is raised on all of them.
+    Every method is a collective: all ranks must call it at the same point of the program. An error
+    on one rank is raised on all of them.
 
     Args:
         common: what must be equal on all ranks, by name, such as the configuration.
@@ -60,7 +60,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which writes files and talks to the user."""
+        """Whether this is rank 0, which writes files and prints output."""
         return self.rank == 0
 
     def begin_step(self) -> None:
@@ -82,7 +82,7 @@ class Ranks:
         return bool(self.gather(torch.tensor([float(flag)], device=self.device)).any())
 
     def from_first(self, value: T) -> T:
-        """The value that rank 0 has given; what the others give is not used."""
+        """The value of rank 0 on every rank; the values of other ranks are ignored."""
         found: list[Any] = [value]
         with self.naming():
             dist.broadcast_object_list(found, src=0, group=self.group)

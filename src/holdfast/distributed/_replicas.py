@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holdfast.distributed._collectives import all_gather
+from holdfast.distributed._collectives import Channel, all_gather
 from holdfast.distributed._roll_call import Member
+from holdfast.distributed._testimony import DIGEST, Digest
 from holdfast.errors import RanksDifferError
 from holdfast.geometry import median_of_rows
 
@@ -29,8 +30,8 @@ log = logging.getLogger("holdfast")
 class Replicas:
     """Parameters of which every row has a copy, compared by checksums.
 
-    A rule sees gradients, not parameters: a rank whose parameters were changed by a fault goes on
-    to send honest gradients of another model.
+    A rule reads gradients, not parameters: a rank whose parameters were changed by a fault sends
+    honest gradients of another model.
 
     Args:
         parameters: the parameters of this rank, or its shards of them.
@@ -78,27 +79,53 @@ class Replicas:
             raise RanksDifferError(f"{message}.")
         if self._on_mismatch == "copy":
             self._copy([entry[0] == usual[self._shard] for entry in found])
-            if checksum(self._parameters) != usual[self._shard]:
-                raise RanksDifferError("the parameters that were copied are not the majority's.")
             message += "; they were replaced by those of the majority"
         log.warning("%s", message)
         return different
 
     def _copy(self, are_usual: list[bool]) -> None:
-        """Give all ranks of the group the parameters of the first one that has the usual ones."""
+        """Give the ranks of the group that differ the parameters of the majority.
+
+        Other parameters with the usual checksum are easy to make, so that what is copied must have
+        the digest of the majority. Nothing is written before that is known, and nothing at all on
+        ranks that have these parameters already: a liar who hands them out would reach everyone.
+        """
         ranks = dist.get_process_group_ranks(self._group)
         positions = [dist.get_group_rank(self._everyone, rank) for rank in ranks]
-        source = next(rank for rank, at in zip(ranks, positions, strict=True) if are_usual[at])
+        own = Digest(*self._parameters).value()
+        sent = dict(zip(positions, self._digests(own), strict=True))
+        trusted = {at: digest for at, digest in sent.items() if are_usual[at]}
+        usual, n_equal = Counter(trusted.values()).most_common(1)[0]
+        if 2 * n_equal <= len(trusted):
+            raise RanksDifferError("no majority of the ranks has the same parameters.")
+        source = next(at for at, digest in trusted.items() if digest == usual)
+        found, copies = Digest(), []
         for parameter in self._parameters:
-            dist.broadcast(parameter, source, group=self._group)
+            copy = parameter.detach().clone(memory_format=torch.contiguous_format)
+            dist.broadcast(copy, ranks[positions.index(source)], group=self._group)
+            found.add(copy)
+            if own != usual:
+                copies.append(copy)
+        if found.value() != usual:
+            raise RanksDifferError(f"{self._members[source]} sent other parameters than it has.")
+        if own != usual:
+            for parameter, copy in zip(self._parameters, copies, strict=True):
+                parameter.copy_(copy)
+
+    def _digests(self, own: bytes) -> list[bytes]:
+        """The digests of all ranks of the group, of which this is the own one."""
+        # No matter how many hosts there are, for so short a message.
+        channel = Channel(DIGEST, self._group, self._device, is_on_one_host=True)
+        given = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(self._device)
+        return [bytes(row.tolist()) for row in channel.send(given)]
 
 
 @final
 class SharedBuffers:
     """Buffers such as running statistics, combined over the ranks by the coordinate median.
 
-    To copy those of rank 0, as DistributedDataParallel does, is a way past every rule for a rank 0
-    that is bad.
+    Copying those of rank 0, as DistributedDataParallel does, would let a bad rank 0 bypass every
+    rule.
 
     Args:
         buffers: those of this rank; read anew at every step, because modules may replace them.

@@ -1,4 +1,4 @@
-"""The state of an exchange that all ranks have in common, after a restart."""
+"""The state of an exchange that all ranks share, after a restart."""
 
 import logging
 from collections import Counter
@@ -106,7 +106,7 @@ def common_tensors(state: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def describe_forgotten(state: dict[str, Any], n: int) -> None:
-    """Say which memories of an earlier run belong to no rank of this one."""
+    """Warn about memories of an earlier run that belong to no rank of this one."""
     if state["n_ranks"] > n:
         last = state["n_ranks"] - 1
         which = f"rank {n} is" if last == n else f"ranks {n} to {last} are"

@@ -23,7 +23,7 @@ from holdfast.distributed._processes import condition, place
 from holdfast.errors import RankFailedError, RanksDifferError
 
 PATIENCE = 5.0
-"""Seconds that the other ranks have at least to notice that a step has failed."""
+"""Least time in seconds for the other ranks to notice that a step has failed."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Member:
 class RollCall:
     """The ranks of a group, known by name.
 
-    Ranks meet in the group's key-value store instead of in a collective: a rank that does not come
-    is then known, and so is a rank that would have entered another collective.
+    Ranks meet in the group's key-value store instead of in a collective. This identifies a rank
+    that does not arrive, and a rank that would have entered another collective.
 
     Args:
         group: the ranks.
@@ -127,8 +127,9 @@ class RollCall:
     def naming(self, step: int) -> Iterator[None]:
         """Turn the failure of a collective into an error that names the ranks that are missing.
 
-        A broken step fails on every rank that is alive, and each of them says so in the store. Who
-        says nothing is missing. If nobody is, the step has failed first on the rank that is named.
+        A broken step fails on every rank that is alive, and each of them reports it in the store.
+        Ranks that report nothing are missing. If no rank is missing, the error names the rank on
+        which the step failed first.
         """
         try:
             yield

@@ -29,7 +29,7 @@ class RankRounds:
         members: their names.
 
     Attributes:
-        n_left_out: for each rank, how many updates it has left out, as far as it says so.
+        n_left_out: for each rank, the number of updates that it reports to have dropped.
         tile_weights: [t, n] weights of the ranks in each tile of the last block; None before.
     """
 
@@ -53,7 +53,7 @@ class RankRounds:
 
     @torch.no_grad()
     def make(self) -> None:
-        """Make one round; nothing but the memory changes until all ranks say the same of it."""
+        """Make one round; nothing but the memory changes until all ranks agree on the round."""
         agreed, memory, messages = self._agreed, self.memory, self.messages
         this = Round(agreed, self._rule, dtype=memory.vector.dtype)
         messages.begin()

@@ -1,4 +1,4 @@
-"""What a guard can be put on, and what can be exchanged."""
+"""Checks of models and arguments for the guard and the exchange."""
 
 import torch
 import torch.distributed as dist
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from holdfast.aggregators import Aggregator, Blockwise, Mean
 from holdfast.checks import check_instance, failure
+from holdfast.distributed._plain import GradientReducer
 from holdfast.layout import Layout
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -20,7 +21,7 @@ Nodes = DeviceMesh | dist.ProcessGroup
 
 
 def check_arguments(model: nn.Module, optimizer: Optimizer | None, nodes: Nodes | None) -> None:
-    """Refuse a model that is not parallel, and arguments that do not fit to it."""
+    """Check that the model is parallel, and that the arguments fit it."""
     check_instance("model", model, nn.Module)
     if nodes is not None and not isinstance(model, FSDPModule):
         requirement = "be None for a model that fully_shard was not applied to"
@@ -46,7 +47,7 @@ def check_arguments(model: nn.Module, optimizer: Optimizer | None, nodes: Nodes 
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse what would lead gradients or statistics past the rule."""
+    """Check that no gradients or statistics bypass the rule."""
     if isinstance(model, DistributedDataParallel):
         if model.mixed_precision is not None:
             requirement = "have no `mixed_precision` in DistributedDataParallel (use autocast)"
@@ -88,7 +89,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def tensors_of(model: nn.Module) -> dict[str, str]:
-    """What every rank must agree on about the tensors of the model, by name."""
+    """The properties of the model's tensors that must be equal on all ranks, by name."""
     found = {}
     for name, parameter in model.named_parameters():
         kind = "trained" if parameter.requires_grad else "frozen"
@@ -101,7 +102,7 @@ def tensors_of(model: nn.Module) -> dict[str, str]:
 def check_nodes(
     group: dist.ProcessGroup, inner: dist.ProcessGroup, everyone: dist.ProcessGroup
 ) -> None:
-    """Refuse nodes that do not share out all ranks, each of them into one shard of one node."""
+    """Check that every rank belongs to exactly one shard of one node."""
     members, shards = (set(dist.get_process_group_ranks(one)) for one in (group, inner))
     n = everyone.size()
     if len(members) * len(shards) != n or members & shards != {dist.get_rank()}:
@@ -122,7 +123,7 @@ def _check_unit(name: str, module: FSDPModule) -> None:
 
 
 def check_rule(rule: Aggregator, n: int) -> None:
-    """Refuse a rule that cannot outvote one of n rows, or needs what a guard does not have."""
+    """Check that the rule resists one of n rows and needs only what a guard has."""
     missing = sorted(rule.needs - {"generator"})
     if missing:
         raise failure("rule", f"need no `{missing[0]}`, which ranks do not have", rule)
@@ -145,6 +146,8 @@ def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
             requirement = "be plain: the exchange takes the place of the wrapper's all-reduce"
             raise failure("model", requirement, type(module).__name__)
     check_model(model)
+    if GradientReducer.is_attached_to(optimizer):
+        raise failure("optimizer", "have no guard, whose place the exchange takes", "one")
     given = {id(one) for group in optimizer.param_groups for one in group["params"]}
     named = [(name, one) for name, one in model.named_parameters() if id(one) in given]
     if len(named) < len(given):
@@ -158,7 +161,7 @@ def check_exchangeable(model: nn.Module, optimizer: Optimizer) -> Layout:
 
 
 def check_rule_of_tiles(rule: Aggregator, n: int, tile: int) -> None:
-    """Refuse a rule that cannot outvote one of n rows, or has other tiles than the exchange."""
+    """Check that the rule resists one of n rows and has the same tiles as the exchange."""
     if isinstance(rule, Blockwise):
         if rule.tile not in (tile, "parameter"):
             raise failure("rule", f"have tiles of {tile} columns, as `tile` says", rule.tile)

@@ -1,4 +1,4 @@
-"""What a guard is put on: one class for each kind of model."""
+"""The models that a guard supports: one class for each kind."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ class Target(ABC):
         )
 
     def mode(self, name: ModeName, *, is_on_one_host: bool) -> Mode:
-        """How the rows of this model meet."""
+        """How the rows of this model are brought together."""
         if name == "gathered":  # the row of a node is spread over its shards
             return Gathered(self.group, self.shards, self.device)
         return Sharded(self.group, self.everyone, self.device, is_on_one_host=is_on_one_host)

@@ -1,4 +1,4 @@
-"""What the ranks say about a round before they believe it, and who stands out."""
+"""The ranks' statements about a round before it ends, and the check that they agree."""
 
 import ctypes
 import hashlib
@@ -18,7 +18,7 @@ HEAD = struct.Struct("<qqq")
 """Number of the round, updates that were left out, and whether the direction is missing."""
 
 DIGEST = 16
-"""Bytes of a digest: too many for a rank that looks for two messages with the same one."""
+"""Bytes of a digest, enough to make collisions infeasible."""
 
 
 @final
@@ -77,7 +77,7 @@ class Testimony:
 class Digest:
     """A digest (SHA-256, cut) of the bytes of tensors.
 
-    A sum with factors would be faster, but whoever knows it can make two messages with one sum.
+    A weighted sum would be faster, but an attacker could construct two messages with equal sums.
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -98,7 +98,7 @@ class Digest:
 
 
 def check_testimonies(members: Sequence[Member], said: Sequence[Testimony]) -> None:
-    """Raise an error that names who stands out, if the ranks do not say the same about a round."""
+    """Raise an error that names the deviating ranks if the ranks disagree about a round."""
     number = Counter(one.round for one in said).most_common(1)[0][0]
     what = f"round {number}"
     _check(members, said, lambda one: one.round, what, "came with the number of another round")
@@ -125,7 +125,7 @@ def _check(
 
 
 def _check_received(members: Sequence[Member], said: Sequence[Testimony], what: str) -> None:
-    """Name the senders whose values came differently, or the one receiver that says so of many."""
+    """Name the senders whose values differ between receivers, or a receiver with many of them."""
     n = len(members)
     odd = {sender: _odd([one.received[sender] for one in said]) for sender in range(n)}
     disputed = [sender for sender in range(n) if odd[sender]]

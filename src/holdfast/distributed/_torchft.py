@@ -1,4 +1,4 @@
-"""A rule in the place of torchft's all-reduce over replicas that come and go."""
+"""A rule instead of torchft's all-reduce, over replicas that join and leave."""
 
 import logging
 from datetime import timedelta
@@ -21,24 +21,25 @@ log = logging.getLogger("holdfast")
 class RobustManager:
     """A `torchft.Manager` whose `allreduce` applies a rule to the replicas that take part.
 
-    Give it to torchft in the place of the manager: `torchft.DistributedDataParallel(robust, model)`
-    and `torchft.Optimizer(robust, optimizer)`. Everything else is left to the manager: the quorum,
-    recovery, and whether a step counts.
+    Pass it to torchft instead of the manager: `torchft.DistributedDataParallel(robust, model)` and
+    `torchft.Optimizer(robust, optimizer)`. The manager still does everything else: the quorum,
+    recovery, and the decision whether a step counts.
 
-    A replica that belongs to the quorum without taking part, because it is still recovering or a
-    spare, sends zeros to torchft's all-reduce. To a rule, zeros would be a row. Here every replica
-    says whether it takes part, and the rule gets the rows of those that do: every replica receives
-    all rows and decides for itself, so that n times the traffic of one row arrives at each.
+    A replica that belongs to the quorum without participating (because it is recovering or a spare)
+    sends zeros to torchft's all-reduce, which a rule would take for a row. Here every replica
+    states whether it participates, and the rule gets only the rows of participating replicas. Every
+    replica receives all rows and decides on its own, so each receives n times the traffic of one
+    row.
 
-    The rule is applied to each tensor by itself: to a bucket of DistributedDataParallel, or to a
-    shard if a replica has several ranks. If fewer replicas take part than the rule needs, or most
-    rows are not finite, the step is discarded by torchft, as after any other error; the manager's
+    The rule is applied to each tensor separately: to a bucket of DistributedDataParallel, or to a
+    shard if a replica has several ranks. If fewer replicas participate than the rule needs, or most
+    rows are not finite, torchft discards the step, as after any other error; the manager's
     `min_replica_size` should be at least `rule.n_needed`.
 
     Args:
         manager: the manager.
         pg: the process group that the manager was made with.
-        rule: a rule that needs nothing but rows, or its name.
+        rule: a rule that needs only rows, or its name.
 
     Attributes:
         rejected: the replicas, by their ranks in the quorum, that took part in the last step and
@@ -133,7 +134,7 @@ class DoneWork(dist.Work):
         self._future = future
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """There is nothing to wait for."""
+        """Return True at once: the collective has ended."""
         return True
 
     def get_future(self) -> Any:

@@ -1,4 +1,4 @@
-"""Where the updates of a rank come from: the gradient of one step, or some steps of its own."""
+"""The updates of a rank: from the gradient of one step, or from several local steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The exchange: workers keep what they have not sent, and send a block that all agreed on."""
+"""The exchange: workers send a block that all agreed on and keep the rest in a memory."""
 
 from holdfast.exchange._agreed_block import AgreedBlock
 from holdfast.exchange._local_steps import LocalSteps

@@ -21,19 +21,19 @@ CHUNK = 2**16
 
 @final
 class AgreedBlock:
-    r"""The block that all workers send, computed from all reports by everybody alike.
+    r"""The block that all workers send, which everyone computes from all reports.
 
     Among the tiles that have waited at least `min_wait` rounds, the block has those with the
     largest median over workers of the reported norms. Tiles that have waited `max_wait` rounds come
-    first, the longest waiting of them before the others. Of equal tiles the one that has waited
-    longer comes first, then the one on the left. Nothing is drawn at random, so equal reports give
-    equal blocks everywhere. The median is the lower one of two.
+    first, the longest waiting of them first. Of equal tiles the one that has waited longer comes
+    first, then the one with the lower index. Nothing is random, so equal reports give equal blocks
+    everywhere. The median is the lower one of two.
 
-    The minimum wait keeps an attacker from spending all of his strength on the few columns that
-    would be sent in every round. The maximum wait bounds surely how long anything stays in a
-    memory: every tile is sent at least once in any `longest_wait` rounds, whatever is reported. A
-    minority of workers cannot lift a tile above what the largest honest report says of it, nor
-    press it below the smallest; within that range it can shift the choice.
+    The minimum wait prevents an attacker from concentrating on the few columns that would otherwise
+    be sent in every round. The maximum wait bounds how long a value stays in a memory: every tile
+    is sent at least once in any `longest_wait` rounds, whatever is reported. A minority of workers
+    cannot raise the score of a tile above its largest honest report or lower it below the smallest
+    one; within that range it can shift the choice.
 
     With `report_every=None` there are no reports: the block is drawn from the number of the round
     among the tiles that have waited long enough. With `report_every=R` the reports of every R-th
@@ -42,11 +42,11 @@ class AgreedBlock:
     Args:
         tiling: the tiles of the parameters.
         send: the share of the tiles that is sent in every round, in (0, 1].
-        min_wait: rounds from sending a tile to sending it again, at least; 0.1 / `send` (rounded,
-            at least 1) by default. At most 1 / `send`, or there would not be enough tiles.
+        min_wait: least number of rounds between two sendings of a tile; 0.1 / `send` (rounded, at
+            least 1) by default. It must be at most 1 / `send`, so that there are enough tiles.
         max_wait: rounds after which a tile comes first; 4 / `send` by default.
         report_every: rounds from one report to the next.
-        seed: root of the random numbers if nothing is reported, the same for everybody.
+        seed: root of the random numbers if there are no reports, the same for all workers.
 
     Attributes:
         round: the number of rounds that have ended.
@@ -102,7 +102,7 @@ class AgreedBlock:
 
     @classmethod
     def share_of(cls, tiling: Tiling, n_bytes: int, *, bytes_per_value: int = 4) -> float:
-        """The `send` for which a worker's values and its report take at most `n_bytes` a round."""
+        """The `send` for which a worker's values and report take at most `n_bytes` per round."""
         check_count("n_bytes", n_bytes, at_least=1)
         for_values = n_bytes - 2 * tiling.n_tiles
         per_tile = bytes_per_value * tiling.d / tiling.n_tiles
@@ -163,7 +163,7 @@ class AgreedBlock:
         return torch.cat([middle(list(chunk))[0] for chunk in bits.split(CHUNK, dim=1)])
 
     def sent(self, block: Block) -> None:
-        """Everybody has sent and received this block: the round has ended."""
+        """Record that all workers sent and received this block: the round has ended."""
         if block.tiling != self.tiling:
             raise failure("block", f"be one of {self.tiling}", block.tiling)
         self.waits[block.tiles] = 0

@@ -8,10 +8,10 @@ from holdfast.layout import Layout
 
 @final
 class LocalSteps:
-    """The update of a worker that makes steps of its own optimizer between two rounds.
+    """The update of a worker that steps its own optimizer between two rounds.
 
-    The update is the shared parameters minus the worker's parameters after its steps: in the place
-    of a gradient times its learning rate, with the same sign.
+    The update is the shared parameters minus the worker's parameters after its steps. It replaces
+    the learning rate times the gradient and has the same sign.
 
     Args:
         layout: the worker's parameters, which are the shared ones now.
@@ -42,5 +42,5 @@ class LocalSteps:
         return update
 
     def begin(self) -> None:
-        """Take the present parameters as the shared ones: a round has moved them."""
+        """Take the present parameters as the shared ones, after a round has moved them."""
         self._shared = self._layout.values()

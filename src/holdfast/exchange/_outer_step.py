@@ -15,13 +15,13 @@ class OuterStep:
     :math:`x \leftarrow x - \eta\, v` on the block, where :math:`\eta` is `lr` and v the direction
     or, with `momentum` :math:`\mu`, :math:`v \leftarrow \mu v + \text{direction}` (with `nesterov`,
     the step is :math:`\text{direction} + \mu v`). The velocity of a column changes only in rounds
-    that send it. The direction was made by the rule before, so no momentum can carry what the rule
-    has left out.
+    that send it. The rule is applied before the momentum, so the momentum never contains a rejected
+    update.
 
-    Three methods are settings of one thing: with updates of H local steps, everything sent and the
-    rule "mean" it is federated averaging with `lr=1`, DiLoCo with `lr=0.7, momentum=0.9,
-    nesterov=True`, and with a few percent sent and no momentum SparseLoCo, here over a block that
-    all agreed on.
+    Three methods are special cases. With updates of H local steps, everything sent and the rule
+    "mean", it is federated averaging for `lr=1`, and DiLoCo for
+    `lr=0.7, momentum=0.9, nesterov=True`. With a few percent sent and no momentum it is SparseLoCo,
+    except that all workers send the same block.
 
     Reference: Douillard et al., *DiLoCo: Distributed Low-Communication Training of Language Models*
     (2023), Algorithm 1; Sarfi et al., *Communication Efficient LLM Pre-training with SparseLoCo*

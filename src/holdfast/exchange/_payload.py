@@ -68,7 +68,7 @@ def check_wire(wire: object) -> None:
 def message_size(tiling: Tiling, n_tiles: int, dtype: torch.dtype) -> int:
     """Bytes for the values of any `n_tiles` of the tiles; whole numbers of 8 bytes.
 
-    Messages of one size, whatever the block: those who disagree about it can still talk.
+    The size does not depend on the block, so ranks that disagree about it can still communicate.
     """
     n_scales = n_tiles if dtype is torch.int8 else 0
     return -(-(4 * n_scales + dtype.itemsize * tiling.most_columns(n_tiles)) // 8) * 8

@@ -17,9 +17,9 @@ Worker = Hashable
 
 @final
 class Round:
-    """One round of the exchange, for whoever computes the direction.
+    """One round of the exchange, on a process that computes the direction.
 
-    A simulation, a process group and a federation drive it in the same way, step by step:
+    Simulations, process groups and federations use it in the same way:
 
         this = Round(agreed, rule)
         this.report(worker, memory.report())                  # of every worker that takes part
@@ -28,21 +28,21 @@ class Round:
         result = this.aggregate()                             # result.vector [k]: the direction
         this.close()
 
-    It is all or nothing. Until :meth:`close` nothing has changed: an error or a missing worker on
-    the way leaves the agreement as it was, and a new `Round` begins again. Everything is a function
-    of the state of `agreed` and of what was received, whatever the order in which it came, so all
-    who receive the same compute the same direction, bit for bit. Workers that are not heard of are
-    not waited for: the rule decides among the rows that there are.
+    A round is all or nothing: nothing changes before :meth:`close`. After an error or a missing
+    worker the agreement is unchanged, and a new `Round` begins again. The result depends only on
+    the state of `agreed` and on the messages received, in any order, so all processes that receive
+    the same messages compute bitwise the same direction. A round does not wait for missing workers:
+    the rule decides among the rows that arrived.
 
-    A worker can lie in its report and in its row, and in nothing else. What it can cause is what
-    the rule and :class:`AgreedBlock` say. Values of another shape are refused with an error, which
-    the driver may take as a reason to go on without that worker.
+    A worker can lie only in its report and in its row; the rule and :class:`AgreedBlock` bound the
+    effect of both. Values of a wrong shape raise an error, after which the caller may continue
+    without that worker.
 
     Args:
         agreed: the agreement, which all participants hold with the same state.
         rule: turns the rows [n, k] of the block into a direction [k]. The default decides for each
-            tile by itself: one rule over the whole block would let an attacker spend the noise of
-            all tiles on one.
+            tile separately: one rule for the whole block would let an attacker concentrate the
+            noise of all tiles in one.
         dtype: the dtype of rows and direction.
     """
 
@@ -67,7 +67,7 @@ class Round:
         return sorted(self._payloads, key=repr)
 
     def report(self, worker: Worker, norms: Tensor, *, number: int | None = None) -> None:
-        """Take the report of a worker, made for the round `number` (this one by default)."""
+        """Add the report of a worker, made for the round `number` (this one by default)."""
         self._check_open(worker, self._reports, number)
         if self.block is not None:
             raise failure("report", "come before the block is agreed on", f"one of {worker!r}")
@@ -78,7 +78,7 @@ class Round:
         self._reports[worker] = norms
 
     def agree(self) -> Block:
-        """The block of this round, from the reports that were taken."""
+        """The block of this round, from the reports that were added."""
         reports = None
         if self.agreed.wants_reports:
             if not self._reports:
@@ -88,7 +88,7 @@ class Round:
         return self.block
 
     def receive(self, worker: Worker, payload: Payload, *, number: int | None = None) -> None:
-        """Take the values of a worker on the block of the round `number` (this one by default)."""
+        """Add the values of a worker on the block of the round `number` (this one by default)."""
         self._check_open(worker, self._payloads, number)
         if self.block is None:
             raise failure("payload", "come after the block is agreed on", f"one of {worker!r}")
@@ -129,7 +129,7 @@ class Round:
         return self._result
 
     def close(self) -> None:
-        """End the round: its block counts as sent. Then each worker's memory may let go of it."""
+        """End the round: its block counts as sent. Each worker may then call `memory.sent`."""
         if self.block is None or self._result is None:
             raise failure("round", "have a direction before it is closed", "none")
         if self.agreed.round != self.number:
@@ -139,7 +139,7 @@ class Round:
     def _check_open(
         self, worker: Worker, taken: Mapping[Worker, object], number: int | None
     ) -> None:
-        """Refuse what is for another round, and a second word of the same worker."""
+        """Check for a message for this round, the first of its kind from its worker."""
         if number is not None and number != self.number:
             raise failure("number", f"be {self.number}, the round that is open", number)
         if worker in taken:

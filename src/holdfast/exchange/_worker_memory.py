@@ -19,7 +19,7 @@ RECENT = 20
 """Number of updates that count as recent."""
 
 FEWEST = 5
-"""Recent updates from which on a norm is compared with theirs."""
+"""Least number of recent updates to compare a norm with."""
 
 CACHED = 2**17
 """Entries that are added before their norms are taken, while they are in the cache."""
@@ -30,21 +30,20 @@ class WorkerMemory:
     r"""What one worker has not sent yet, :math:`r_i`.
 
     In every round the worker adds its update :math:`u_i`, :math:`a_i = u_i + \beta r_i`, reports
-    the norms of the tiles of :math:`a_i`, sends its values on the block that all agreed on, and
-    keeps the rest:
+    the norms of the tiles of :math:`a_i`, sends its values on the agreed block, and keeps the rest:
 
         memory.add(update)
         report = memory.report()
         payload = memory.payload(block)
         memory.sent(block, payload)
 
-    Nothing is lost: what was sent and what is kept add up to :math:`a_i`, bit for bit. This holds
-    for rounded values as well, because the rounding is kept. A worker that misses a round only
-    adds. A round that fails between :meth:`payload` and :meth:`sent` is a round that it missed.
+    Nothing is lost: the sent part and the kept part add up to :math:`a_i` bitwise, for rounded
+    values as well, because the rounding error is kept. A worker that misses a round only adds. A
+    round that fails between :meth:`payload` and :meth:`sent` has the effect of a missed round.
 
     An update that is not finite, or whose norm is more than 100 times the median norm of the last
-    20, is left out and counted: it would stay in the memory for as long as its tiles wait. The
-    first five updates are only checked for being finite.
+    20, is left out and counted, because it would stay in the memory as long as its tiles wait. The
+    first five updates are only checked to be finite.
 
     Costs one pass over the memory per round (and one over the update for its norm), and no other
     vector of this size.
@@ -53,14 +52,14 @@ class WorkerMemory:
         layout: the parameters, whose widest dtype (at least float32) and device the memory has.
         tile: the number of columns that are reported and sent together; the last tile of a
             parameter may be narrower.
-        beta: how much of the memory is kept from round to round; below 1 it forgets.
+        beta: factor of the memory in every round; below 1 old updates fade.
         wire: the dtype of the values that are sent.
 
     Attributes:
         n_left_out: number of updates that were left out.
 
     Reference: the paper's memory, Algorithm 1, for one worker; Stich et al., *Sparsified SGD with
-    Memory* (NeurIPS 2018). Deviation: the block is agreed on, not the worker's own.
+    Memory* (NeurIPS 2018). Deviation: all workers send the agreed block instead of their own.
 
     Example:
         >>> layout = Layout([torch.zeros(4, requires_grad=True)])
@@ -89,7 +88,7 @@ class WorkerMemory:
         self._layout = layout
         self._recent: deque[float] = deque(maxlen=RECENT)
         self.vector = torch.zeros_like(layout.values())
-        """[d] what was not sent; changed in place."""
+        """[d] the memory; changed in place."""
         self._norms = self.vector.new_zeros(self.tiling.n_tiles)
 
     def __repr__(self) -> str:
@@ -165,7 +164,7 @@ class WorkerMemory:
 
     @torch.no_grad()
     def sent(self, block: Block, payload: Payload) -> None:
-        """Remove what was sent: the round has ended, and everybody has the same direction."""
+        """Remove the sent values, after the round has ended with one direction for all."""
         self._check(block)
         tiles, tiling = block.tiles.to(self.vector.device), self.tiling
         if payload.values.dtype is self.vector.dtype:
@@ -183,7 +182,7 @@ class WorkerMemory:
             raise failure("block", f"be one of {self.tiling}", block.tiling)
 
     def clear(self) -> None:
-        """Forget everything, as a worker that is new."""
+        """Empty the memory, as for a new worker."""
         self.vector.zero_()
         self._norms.zero_()
         self._recent.clear()
@@ -199,7 +198,7 @@ class WorkerMemory:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state exactly; that of another model is refused."""
+        """Restore a state exactly; the state of another model raises an error."""
         known = {"memory", "recent", "n_left_out"}
         if not isinstance(state, dict) or set(state) != known:
             got = sorted(state) if isinstance(state, dict) else type(state).__name__

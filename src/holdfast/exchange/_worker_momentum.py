@@ -14,11 +14,11 @@ class WorkerMomentum:
     r"""Momentum of each row: :math:`m_i \leftarrow \beta m_i + (1 - \beta) g_i`, first :math:`g_i`.
 
     Averaging over time shrinks the spread of honest rows but not a constant lie, so attacks that
-    hide inside that spread become visible. Row i must come from the same worker or client at every
-    step; for rows cut from a shuffled batch momentum has no meaning.
+    hide in that spread become visible. Row i must come from the same worker or client at every
+    step, which rows cut from a shuffled batch do not.
 
-    A row that is not finite does not change its momentum, and is returned as NaN, so that the rule
-    rejects it. The result shares the memory of the state, which the next call overwrites; the state
+    A row that is not finite does not change its momentum and is returned as NaN, so that the rule
+    rejects it. The result shares memory with the state, which the next call overwrites. The state
     takes as much memory as the rows.
 
     Args:

@@ -1,4 +1,4 @@
-"""Flower: a rule in the place of the average, worker memory on the client, and the exchange."""
+"""Flower strategies with a rule instead of the average, worker memory, and the exchange."""
 
 from holdfast.federated._clients import RoundReport
 from holdfast.federated._exchange_strategy import ExchangeStrategy

@@ -12,7 +12,7 @@ from holdfast.federated._model_arrays import Numbers
 from holdfast.monitor import Monitor, Suspect
 
 LITTLE = 0.25
-"""A client that has less than this share of the usual weight counts as left out."""
+"""A client counts as left out if it has less than this share of the usual weight."""
 
 
 @final
@@ -41,7 +41,7 @@ class RoundReport:
     seconds: float
 
     def metrics(self) -> dict[str, int | float | list[int] | list[float]]:
-        """The same as metrics for Flower; nodes and weights have the same order."""
+        """The report as metrics for Flower; nodes and weights have the same order."""
         nodes = list(self.n_bytes)
         return {
             "holdfast-asked": self.n_asked,

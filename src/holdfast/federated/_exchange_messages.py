@@ -1,4 +1,4 @@
-"""What server and clients of an exchange tell each other in Flower's records."""
+"""The messages between server and clients of an exchange, in Flower's records."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -21,7 +21,7 @@ ROUND, VALUES, REPORT = (f"{KEY}.{name}" for name in ("round", "values", "report
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Instruction:
-    """What the server tells a client in a round.
+    """The server's message to a client in a round.
 
     Attributes:
         round: the number of the round of the exchange.
@@ -60,7 +60,7 @@ class Instruction:
 @final
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """What a client sends: its values on the block, its report, and the arrays that stand apart."""
+    """A client's reply: its values on the block, its report, and the arrays that are sent whole."""
 
     round: int
     payload: Payload

@@ -20,45 +20,45 @@ from holdfast.seeds import stream
 
 @final
 class ExchangeStrategy(WrappingStrategy[Contribution]):
-    r"""The exchange over Flower: clients send a small block of their updates, and keep the rest.
+    r"""The exchange over Flower: clients send a small block of their updates and keep the rest.
 
         strategy = ExchangeStrategy(FedAvg())            # in the server app
         app = ClientApp(mods=[worker_memory()])          # in the client app
 
-    In every round the server names a block of tiles; every client adds its update to what it has
-    not sent, sends its values on the block, and reports the norms of what it keeps. The server
-    applies the rule to the values and moves the model on the block. The block of the next round
-    follows from these reports, that of the first round is drawn. The server is trusted, clients are
-    not; :class:`~holdfast.exchange.AgreedBlock` says what a lie in a report can cause. About 3 % of
-    the model's bytes travel from a client to the server, by the defaults; the model itself goes to
-    the clients as ever.
+    In every round the server chooses a block of tiles. Every client adds its update to its memory,
+    sends its values on the block, and reports the norms of the rest. The server applies the rule to
+    the values and moves the model on the block. The next block follows from these reports; the
+    first block is random. The server is trusted, clients are not;
+    :class:`~holdfast.exchange.AgreedBlock` states what a lie in a report can cause. With the
+    defaults, a client sends about 3 % of the model's bytes to the server; the server sends the
+    whole model to the clients, as usual.
 
-    A client lets go of what it sent when the server acknowledges it in a later message. A client
-    whose reply was late or lost, that was not asked for some rounds, or in whose round the model
-    did not change has therefore lost nothing. A client that joins begins with an empty memory.
+    A client removes sent values from its memory when the server acknowledges them in a later
+    message. Late or lost replies, rounds without this client, and rounds that did not change the
+    model therefore lose nothing. A client that joins begins with an empty memory.
 
-    A memory forgets by `beta` from round to round. Where a tile waits, the next local epochs start
-    from the same values and find much of the same update again: the sum over a long wait steps too
-    far. With `beta` below 1 a memory holds at most 1 / (1 - `beta`) updates. Short waits (10 % sent)
-    and rounds of one small gradient step can use 1, which loses nothing; docs/federated.md has
-    figures.
+    A memory is multiplied by `beta` in every round. While a tile waits, local epochs start from the
+    same values and find much of the same update again, so the sum over a long wait is too large a
+    step. With `beta` below 1 a memory holds at most 1 / (1 - `beta`) updates. With short waits (10
+    % sent), or rounds of one small gradient step, use 1, which loses nothing; docs/federated.md has
+    measurements.
 
     Integer arrays, arrays without dimensions, and those that match `apart` are sent whole and
     combined by the coordinate median: running statistics must not be summed over rounds.
 
     Args:
-        strategy: the strategy to wrap. FedAvg is meant: a server step with momentum also moves what
-            was not sent.
+        strategy: the strategy to wrap. Use FedAvg: a server step with momentum also moves columns
+            that were not sent.
         rule: turns the rows of the block into a direction.
         send: the share of the tiles that is sent in every round.
         tile: columns that are reported and sent together.
         min_wait: rounds from sending a tile to sending it again; 0.1 / `send` by default.
         max_wait: rounds after which a tile comes first; 4 / `send` by default.
-        beta: how much of a memory is kept from round to round, up to 1 for all of it.
+        beta: factor of a memory in every round, at most 1.
         wire: how values travel: "float32", "bfloat16" or "int8"; rounding stays in the memory.
         apart: patterns of the names of arrays that are sent whole.
-        max_weight: see :class:`RobustStrategy`, as for the rest.
-        window: rounds by which suspicion looks back.
+        max_weight: see :class:`RobustStrategy`.
+        window: number of past rounds that suspicion considers.
         on_round: called with the :class:`RoundReport` of every round.
         on_suspect: called with a client that becomes suspect.
 

@@ -18,16 +18,16 @@ FAILED = 2
 
 @final
 class LocalGrid(Grid):
-    """A grid that runs a client app in this process: for tests and experiments, in seconds.
+    """A grid that runs a client app in this process, for tests and experiments.
 
-    Strategy and client app are the real ones; only the transport is missing. Each client keeps its
-    state from message to message, and one that raises an exception replies with an error.
+    Strategy and client app are real; only the transport is missing. Each client keeps its state
+    between messages. A client that raises an exception replies with an error.
 
     Args:
         app: the client app, or one per node.
         nodes: the configuration of each node, by its id.
-        door: changes the list of replies before the server sees it: what attackers would need the
-            replies of others for, and what a network loses.
+        door: changes the list of replies before the server gets it, to simulate attackers that know
+            the replies of others, or a network that loses messages.
 
     Example:
         >>> app = ClientApp()

@@ -1,4 +1,4 @@
-"""The arrays of a model as they travel in Flower's records, and the rows that they make."""
+"""The arrays of a model in Flower's records, and their conversion to rows."""
 
 import io
 import math
@@ -24,8 +24,8 @@ FLOATS = (np.float16, np.float32, np.float64)
 def numbers_of(array: Array) -> Numbers:
     """The numbers of an array, as a view of the bytes that arrived.
 
-    Shape and dtype are those that stand before the numbers, not those that the sender claims in the
-    record. Objects are never unpickled. Raises a ValueError if the bytes are no array of numbers.
+    Shape and dtype are read from the header of the bytes, not from the claims in the record.
+    Objects are never unpickled. Raises a ValueError if the bytes are not an array of numbers.
     """
     if array.stype != "numpy.ndarray":
         raise ValueError(f"is serialized as {array.stype!r}")
@@ -56,8 +56,7 @@ class ModelArrays:
 
     Floating arrays become columns of the rows, in one dtype: the widest of them, at least float32.
     Integer arrays, such as the counters of BatchNorm, arrays without dimensions, and those whose
-    names match a pattern of `apart` stand apart: their entries are voted on by the coordinate
-    median.
+    names match a pattern of `apart` do not: their entries are combined by the coordinate median.
 
     Args:
         arrays: the global model.
@@ -89,9 +88,9 @@ class ModelArrays:
     def checked(self, record: Mapping[str, Array], names: Sequence[str]) -> dict[str, Numbers]:
         """The arrays of a reply, if they have exactly these names, and the model's shapes.
 
-        Integers may come as other integers, and floating numbers as other ones. A ValueError says
-        what is wrong. Non-finite numbers are looked for in arrays that stand apart only: those of
-        rows are found faster when the rows are complete.
+        Integers may arrive in another integer dtype, and floating numbers in another floating
+        dtype. A ValueError states what is wrong. Only arrays outside of the rows are checked for
+        non-finite numbers here: in rows they are found faster when the rows are complete.
         """
         if set(record) != set(names):
             missing, unknown = sorted(set(names) - set(record)), sorted(set(record) - set(names))
@@ -111,7 +110,7 @@ class ModelArrays:
     def rows(self, replies: Sequence[dict[str, Numbers]]) -> DenseRows:
         """The updates [n, d] of all replies, whose arrays are removed as they are read.
 
-        At no time do two copies of all replies exist, but of one array.
+        At any time there is a second copy of at most one array.
         """
         tensors = []
         for name in self.columns:
@@ -125,11 +124,11 @@ class ModelArrays:
         return DenseRows(tensors)
 
     def voted(self, replies: Sequence[Mapping[str, Numbers]]) -> dict[str, Numbers]:
-        """The arrays that stand apart, by the coordinate median over all replies."""
+        """The arrays outside of the rows, by the coordinate median over all replies."""
         return {name: middle([reply[name] for reply in replies]) for name in self.apart}
 
     def moved(self, update: Tensor, voted: Mapping[str, Numbers]) -> ArrayRecord:
-        """The model after an update [d], with what was voted on, in its own names and dtypes."""
+        """The model after an update [d], with the `voted` arrays, in its own names and dtypes."""
         pieces = dict(zip(self.columns, torch.split(update, list(self.sizes)), strict=True))
         new: dict[str, Numbers] = {}
         for name, own in self.values.items():

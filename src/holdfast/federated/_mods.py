@@ -1,4 +1,4 @@
-"""Client mods: memory that lasts from round to round, in Flower's client state."""
+"""Client mods that keep a memory in Flower's client state."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def worker_momentum(beta: float = 0.9) -> Mod:
     global one), first u; the client sends the global model plus m. Averaging over time shrinks the
     spread of honest clients, but not a constant lie, so that rules of
     :class:`~holdfast.federated.RobustStrategy` see attacks that hide in it. The momentum is kept in
-    `context.state`, as one array of the model's size. Integer arrays are sent as they are.
+    `context.state`, as one array of the model's size. Integer arrays are sent unchanged.
 
     Example:
         >>> from flwr.clientapp import ClientApp
@@ -66,14 +66,13 @@ def worker_momentum(beta: float = 0.9) -> Mod:
 def worker_memory() -> Mod:
     """The mod for clients of an :class:`~holdfast.federated.ExchangeStrategy`.
 
-    Adds the client's update to what it has not sent, sends the values on the block that the server
-    names, and keeps the rest in `context.state`: one array of the model's size. What was sent is
-    kept as well, until the server acknowledges it. An update that is not finite, or 100 times as
-    long as usual, is left out; see :class:`~holdfast.exchange.WorkerMemory`. Messages of other
-    strategies pass unchanged.
+    Adds the client's update to its memory, sends the values on the block that the server chose, and
+    keeps the rest in `context.state`: one array of the model's size. Sent values are kept until the
+    server acknowledges them. An update that is not finite, or 100 times as long as usual, is left
+    out; see :class:`~holdfast.exchange.WorkerMemory`. Messages of other strategies pass unchanged.
 
-    It must be the first of several mods: it is the last to see a reply, and sees the client's
-    whole model.
+    Put it first in a list of mods: the first mod is the last to process a reply, and must see the
+    client's whole model.
 
     Example:
         >>> from flwr.clientapp import ClientApp

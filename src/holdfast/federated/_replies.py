@@ -1,4 +1,4 @@
-"""What clients reply: each reply is checked by itself, and dropped with a reason if it is wrong."""
+"""Checks of the clients' replies: each is checked separately and dropped with a reason if wrong."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,8 +23,8 @@ class Reply(Generic[T]):
     """A reply that is well formed.
 
     Attributes:
-        arrays: what was read from its arrays.
-        claim: the number of examples that the client says it has used.
+        arrays: the content of its arrays.
+        claim: the number of examples that the client claims to have used.
         metrics: its other metrics, each as a list of finite numbers.
         n_bytes: bytes of its arrays.
     """
@@ -42,7 +42,7 @@ class Sorted(Generic[T]):
     Attributes:
         good: those that can be used, by the id of the node.
         dropped: why the others cannot.
-        faulty: nodes that were asked and whose reply is malformed, unlike those that were silent.
+        faulty: nodes that were asked and sent a malformed reply; nodes without a reply are not.
         n_asked: the number of nodes that were asked.
     """
 
@@ -55,8 +55,8 @@ class Sorted(Generic[T]):
     def is_majority(self) -> bool:
         """Whether most of those that were asked sent a good reply.
 
-        Most of those that replied would not do: who answers alone, or keeps the others from
-        answering, would own the round.
+        A majority of the replies is not enough: an attacker that is the only one to reply, or that
+        keeps others from replying, would control the round.
         """
         return 2 * len(self.good) > self.n_asked
 
@@ -84,13 +84,13 @@ def sort_replies(
     *,
     weighted_by: str,
 ) -> Sorted[T]:
-    """Check every reply by itself.
+    """Check every reply separately.
 
     Args:
         replies: what arrived.
         asked: the group ids of the messages that were sent, by node.
-        read: reads the arrays of a reply; a ValueError of it is the reason to drop the reply. The
-            record is emptied afterwards, so that its memory can be freed.
+        read: reads the arrays of a reply. Its ValueError is the reason to drop the reply. The
+            record is emptied afterwards to free its memory.
         weighted_by: the metric that holds the number of examples.
     """
     found: Sorted[T] = Sorted(len(asked))
@@ -154,7 +154,7 @@ def _finite(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
 
 
 def capped_weights(claims: Sequence[float], max_weight: float) -> Tensor:
-    """[n] weights for claimed numbers of examples, which are what clients say.
+    """[n] weights from the numbers of examples that clients claim.
 
     Claims are lowered to at most `max_weight` times their median. Then the largest are lowered to a
     common limit, until no minority of clients has half of the weight: a rule that resists half of
@@ -186,8 +186,7 @@ def median_metrics(
 ) -> dict[str, float | list[float]]:
     """The weighted median of every metric that most clients have, each in its usual length.
 
-    A minority of the weight can move a median no farther than the largest and smallest honest
-    value.
+    A minority of the weight cannot move a median beyond the largest and smallest honest value.
     """
     medians: dict[str, float | list[float]] = {}
     names = sorted({name for one in metrics for name in one})

@@ -15,34 +15,36 @@ from holdfast.monitor import Suspect
 
 @final
 class RobustStrategy(WrappingStrategy[dict[str, Numbers]]):
-    """Any Flower strategy, with a rule in the place of the average.
+    """Any Flower strategy, with a rule instead of the average.
 
         strategy = RobustStrategy(FedAvg(fraction_train=0.5))
 
     The rows are the clients' *updates*, their models minus the global one. The rule turns them into
-    one update, and the wrapped strategy gets the model that it makes as the only reply: it samples
-    clients, and applies its own server step, as before. Integer arrays and those without dimensions
+    one update, and the wrapped strategy gets the resulting model as the only reply. It samples
+    clients and applies its own server step as before. Integer arrays and arrays without dimensions
     are combined by the coordinate median, in their own dtype.
 
-    Every reply is checked by itself. One that failed, is malformed (other arrays, shapes or kinds
-    of numbers, no number of examples above zero), is not finite, belongs to another round, comes
-    twice or comes from a node that was not asked is dropped, with a reason, and never ends the
-    run. If most of the replies with content are malformed, or fewer are good than the rule needs,
-    the model stays as it is, a warning is logged, and the metrics say so.
+    Every reply is checked separately and dropped with a reason if it is an error, is malformed
+    (other arrays, shapes or kinds of numbers, no positive number of examples), is not finite,
+    belongs to another round, is a second reply, or comes from a node that was not asked. A bad
+    reply never ends the run. If most of the replies with content are malformed, or there are fewer
+    good replies than the rule needs, the model does not change, a warning is logged, and the
+    metrics report it.
 
-    Clients say how many examples they have. If the rule takes weights, it gets these numbers, but
-    no client counts more than `max_weight` times the median one, and no minority of clients has
-    half of the weight. Metrics of training and evaluation are weighted medians.
+    If the rule accepts weights, it gets the numbers of examples that clients claim, but no client
+    counts more than `max_weight` times as much as the median one, and no minority of clients has
+    half of the weight. Metrics of training and evaluation are combined by the weighted median.
 
-    The arrays of replies are removed from their messages as they become rows, so that at most one
-    copy of all updates is in memory, and a second one of the largest array.
+    The arrays of replies are removed from their messages when they become rows, so there is only
+    one copy of all updates in memory, and a second one of the largest array.
 
     Args:
-        strategy: the strategy to wrap; those with a rule of their own are refused.
-        rule: a rule, or its name. The number of replies varies, so use rules with a `bad_fraction`
-            rather than with `n_bad`.
-        max_weight: times the median of the claimed numbers of examples; 1 makes weights equal.
-        window: number of rounds by which suspicion looks back; see
+        strategy: the strategy to wrap; it must not have a rule of its own.
+        rule: a rule, or its name. Use rules with a `bad_fraction` instead of `n_bad`, because the
+            number of replies varies.
+        max_weight: limit of a client's weight, in multiples of the median weight; 1 makes weights
+            equal.
+        window: number of past rounds that suspicion considers; see
             :class:`~holdfast.monitor.Monitor`.
         on_round: called with the :class:`RoundReport` of every round of training.
         on_suspect: called with a client that becomes suspect; by default a warning is logged.

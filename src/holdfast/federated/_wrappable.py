@@ -1,4 +1,4 @@
-"""Which of Flower's strategies can be wrapped."""
+"""Check of the strategies that can be wrapped."""
 
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -15,7 +15,7 @@ from holdfast.checks import check_instance, failure
 
 
 def check_wrappable(strategy: object) -> None:
-    """Refuse strategies that have no use for one robust reply."""
+    """Check that a strategy can use a single robust reply."""
     check_instance("strategy", strategy, Strategy)
     name = type(strategy).__name__
     if isinstance(strategy, (MultiKrum, Bulyan, FedMedian, FedTrimmedAvg)):

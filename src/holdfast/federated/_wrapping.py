@@ -1,4 +1,4 @@
-"""The base of strategies that put a rule before the server step of another strategy."""
+"""The base of strategies that apply a rule before the server step of another strategy."""
 
 import logging
 import time
@@ -53,9 +53,9 @@ class _Round:
 class WrappingStrategy(Strategy, Generic[T]):
     """Replaces the aggregation of another strategy, which keeps sampling and its server step.
 
-    The wrapped strategy gets one reply instead of all: the model that the rule's result makes, and
-    the median metrics. So FedAvg takes it as the new model, FedAvgM, FedAdam and their kind apply
-    their step to it, and no momentum of the server can carry what the rule has left out.
+    The wrapped strategy gets one reply instead of all: the model after the rule's update, and the
+    median metrics. FedAvg takes it as the new model; FedAvgM, FedAdam and others apply their step
+    to it. The momentum of the server therefore never contains a rejected update.
 
     Args: see :class:`~holdfast.federated.RobustStrategy`.
     """
@@ -95,15 +95,15 @@ class WrappingStrategy(Strategy, Generic[T]):
 
     @abstractmethod
     def _instruct(self, server_round: int, model: ModelArrays, messages: list[Message]) -> None:
-        """Add to the messages of a round what clients must know."""
+        """Add the instructions for clients to the messages of a round."""
 
     @abstractmethod
     def _read(self, model: ModelArrays, record: ArrayRecord) -> T:
-        """What a reply's arrays hold; a ValueError says why they cannot be used."""
+        """The content of a reply's arrays; a ValueError states why they cannot be used."""
 
     @abstractmethod
     def _decide(self, server_round: int, model: ModelArrays, found: Sorted[T]) -> Decision:
-        """Apply the rule; a ValueError says why the model cannot change."""
+        """Apply the rule; a ValueError states why the model cannot change."""
 
     @property
     def rejected(self) -> list[int]:
@@ -204,7 +204,7 @@ class WrappingStrategy(Strategy, Generic[T]):
         return getattr(self.strategy, "weighted_by_key", "num-examples")
 
     def _check_enough(self, found: Sorted[T]) -> None:
-        """Refuse to go on without a majority of good replies, and as many as the rule needs."""
+        """Check for a majority of good replies, and for as many as the rule needs."""
         n_good = len(found.good)
         if not found.is_majority:
             heard = f"{n_good} of {found.n_asked} clients sent a good reply"
@@ -213,7 +213,7 @@ class WrappingStrategy(Strategy, Generic[T]):
             raise ValueError(f"{self.rule} needs {self.rule.n_needed} good replies, got {n_good}")
 
     def _arguments(self, server_round: int, found: Sorted[T]) -> dict[str, Any]:
-        """The arguments of the rule besides the rows."""
+        """The keyword arguments of the rule."""
         arguments: dict[str, Any] = {}
         if "row_weights" in self.rule.takes:
             arguments["row_weights"] = self._shares(found)

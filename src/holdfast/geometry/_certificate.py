@@ -29,9 +29,9 @@ class Certificate:
     The objective is :math:`f(y) = \sum_i \eta_i \|x_i - y\|`. What is known of the rows are inner
     products with errors :math:`|E_{ij}| \le \delta s_i s_j`, where :math:`s_i` is the norm of row i
     about the base point. So the squared norm of any :math:`\sum_j c_j x_j` with
-    :math:`\sum_j c_j = 0` has an error of at most :math:`\delta (\sum_j |c_j| s_j)^2`. Rows that are
-    mixtures of measured ones count by their coefficients in these: the error of a difference of two
-    similar mixtures is small.
+    :math:`\sum_j c_j = 0` has an error of at most :math:`\delta (\sum_j |c_j| s_j)^2`. Rows that
+    are mixtures of measured ones count by their coefficients in these: the error of a difference of
+    two similar mixtures is small.
     """
 
     # [n, n] inner products, [n] row weights with sum 1, [n] bounds on the norms of all that a row

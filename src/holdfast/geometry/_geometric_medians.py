@@ -36,8 +36,8 @@ def geometric_medians(
     Rows are read in their own precision first, which certifies most sets of ordinary rows, then the
     others in float64 about a central row. Sets that are not certified to the tolerance (lost
     digits, rows on a line, ties between rows) are not certain. A set of which only the inner
-    products are known is certain if they certify its median; where all weight is on a row, distances
-    that are lost in rounding count as zero.
+    products are known is certain if they certify its median; where all weight is on a row,
+    distances that are lost in rounding count as zero.
     """
     n, steps = sets.n, min(max_steps, MANY_STEPS)
     eta = row_weights

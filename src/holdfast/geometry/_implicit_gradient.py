@@ -108,7 +108,8 @@ def _coefficients(gram: Gram, eta: Tensor) -> tuple[Tensor, Tensor, Tensor, floa
     pulls = eta / squared.sqrt()
     total = float(pulls.sum())
     # The Hessian is H = total * I - V V^T with columns V_i = roots_i (x_i - y), so with the
-    # eigenvalues b and eigenvectors W of V^T V, H^-1 v = (v + V W (total - b)^-1 W^T V^T v) / total.
+    # eigenvalues b and eigenvectors W of V^T V, H^-1 v = (v + V W (total - b)^-1 W^T V^T v) /
+    # total.
     roots = (pulls / squared).sqrt()
     values, vectors = torch.linalg.eigh(seen * roots * roots[:, None])
     curvature = total - values

@@ -66,7 +66,9 @@ class MixedRows(Mixture):
 
 @final
 class MixedColumnRows(Mixture, ColumnRows):
-    """A mixture of rows whose columns can be read: chunk by chunk it is formed when it is needed."""
+    """A mixture of rows whose columns can be read: chunk by chunk it is formed when it is
+    needed.
+    """
 
     rows: ColumnRows
 

@@ -36,8 +36,8 @@ class Certificates:
     def about(self, nearest: Tensor) -> "Certificates":
         """The same with the rows at `nearest` [t] as base points; the rows must be known.
 
-        Differences of rows are exact to the last bit of each entry, and zero for equal rows only, so
-        that points close to such a row lose no digits, in float32 either.
+        Differences of rows are exact to the last bit of each entry, and zero for equal rows only,
+        so that points close to such a row lose no digits, in float32 either.
         """
         assert self.rows is not None
         base = self.rows[torch.arange(len(nearest)), nearest]

@@ -20,6 +20,9 @@ class Schedule(ABC):
     goes_to_zero: ClassVar[bool] = False
     """Whether the rate comes near zero, where a memory in units of parameters is of no use."""
 
+    spans_run: ClassVar[bool] = False
+    """Whether the factor depends on the length of the run, which then cannot be extended."""
+
     @abstractmethod
     def factor(self, epoch: float, n_epochs: float) -> float:
         """The factor after `epoch` of `n_epochs` passes over the data; fractions are allowed."""
@@ -50,7 +53,9 @@ class Constant(Schedule):
 @schedules.register
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
-    r"""Half a cosine from 1 to 0: :math:`(1 + \cos(\pi e / E)) / 2` at epoch e of E.
+    r"""Half a cosine from 1 at the start to 0 at the end.
+
+    At epoch e of E the factor is :math:`(1 + \cos(\pi e / E)) / 2`.
 
     Reference: Loshchilov and Hutter, *SGDR: Stochastic Gradient Descent with Warm Restarts* (ICLR
     2017), equation 5.
@@ -62,6 +67,7 @@ class Cosine(Schedule):
 
     name = "cosine"
     goes_to_zero = True
+    spans_run = True
 
     def factor(self, epoch: float, n_epochs: float) -> float:
         return _half_cosine(epoch / n_epochs)
@@ -109,7 +115,9 @@ class CosineRestarts(Schedule):
 @schedules.register
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Schedule):
-    r"""Exponential decay by epoch: :math:`q^{\lfloor e \rfloor}`, where q is `decay`, e the epoch.
+    r"""Exponential decay: the rate is multiplied by `decay` after every epoch.
+
+    In epoch e the factor is :math:`q^{\lfloor e \rfloor}`, where q is `decay`.
 
     Args:
         decay: factor per epoch, in (0, 1]; 0.99 in the paper.

@@ -1,4 +1,4 @@
-"""Who was rejected, over time: which rows of a training are suspect."""
+"""Rows that are suspect over the course of a training."""
 
 from holdfast.monitor._monitor import Monitor, Suspect
 

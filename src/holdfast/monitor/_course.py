@@ -1,4 +1,4 @@
-"""How the rows of a training compare with each other, over time."""
+"""Lengths and directions of the rows relative to each other, over time."""
 
 import math
 from typing import Any, final
@@ -16,7 +16,7 @@ SHORTEST = -5.0
 """Log of the relative length of a row of zeros, and of all rows that are shorter."""
 
 LIMITS = torch.tensor([[LONGER], [TURNED]], dtype=torch.float64)
-"""What the two figures of a row must change by: its log length, and its cosine with the others."""
+"""Least changes that make a row suspect: of its log length, and of its cosine with the others."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""Who was rejected, over time: which rows of a training are suspect."""
+"""Rows that are suspect over the course of a training."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from holdfast.geometry import half_weight_radii, least, squared_distances
 from holdfast.monitor._course import LIMITS, Course, figures, widened
 
 RECENT = 20
-"""Steps in which rejections count as a fault that goes on."""
+"""Number of recent steps in which rejections are counted."""
 
 REJECTED = 10
 """Rejections among the recent steps that make a row suspect."""
@@ -26,7 +26,7 @@ CERTAIN = 8.0
 
 @dataclass(frozen=True)
 class Suspect:
-    """A row that is probably faulty, and the figures that say so.
+    """A row that is probably faulty, with the reason.
 
     Attributes:
         row: its number; the rank in a process group.
@@ -39,23 +39,23 @@ class Suspect:
 
 @final
 class Monitor:
-    """Watches rows that have the same owners at every step, such as the ranks of a process group.
+    """Finds suspect rows among rows with fixed owners, such as the ranks of a process group.
 
-    A row is suspect if it was rejected in 10 of the last 20 steps, or if its gradients have changed
-    in comparison with those of the other rows: they have become longer or shorter by a factor of
-    1.25, or their cosine with the others has moved by 0.2. The mean of the last `window // 2` steps
-    is compared with that of the steps before (the last `2 * window` of them, roughly), and must
-    differ by 8 standard errors. For a row that does not take part in every step, such as a client
-    of a federation, only the steps in which it did count.
+    A row is suspect if it was rejected in 10 of the last 20 steps, or if its gradients changed
+    relative to those of the other rows: they became longer or shorter by a factor of 1.25, or their
+    cosine with the others changed by 0.2. The mean of the last `window // 2` steps is compared with
+    that of the steps before (the last `2 * window` of them, roughly), and must differ by 8 standard
+    errors. For a row that does not take part in every step, such as a client of a federation, only
+    the steps in which it did count.
 
     The second test compares a row with its own past, because honest rows differ if their data do.
-    It therefore finds a fault that begins while it watches, not one that was always there. While a
-    row is suspect, the others are suspect by rejections only: what a bad row does to the model
-    changes their gradients as well.
+    It therefore finds faults that begin during the observation, not faults that were always there.
+    While a row is suspect, other rows can become suspect only by rejections: a bad row changes the
+    model and thereby their gradients as well.
 
     Args:
         n: number of rows.
-        window: number of steps; a change is seen after about half of it.
+        window: number of steps; a change is detected after about half of it.
         on_suspect: called with a row that becomes suspect.
 
     Attributes:
@@ -89,7 +89,7 @@ class Monitor:
         self._suspects: dict[int, Suspect] = {}
 
     def grow(self, n: int) -> None:
-        """Watch n rows from now on: those from before, and new ones behind them."""
+        """Observe n rows from now on: the previous ones, followed by new ones."""
         check_count("n", n, at_least=self.n)
         self.counts = widened(self.counts, n, 0)
         self._n_taken = widened(self._n_taken, n, 0)
@@ -186,7 +186,7 @@ class Monitor:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from `state`; that of another number of rows or window is refused."""
+        """Resume from `state`, which must have the same number of rows and the same window."""
         if not isinstance(state, dict) or set(state) != set(self.state_dict()):
             raise failure("state", "be a state of Monitor", type(state).__name__)
         n_steps, _, n = state["course"]["recent"].shape

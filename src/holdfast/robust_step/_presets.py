@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from holdfast.aggregators import Aggregator, GeometricMedian, Sketched
-from holdfast.registry import parse_call, unknown_name
+from holdfast.registry import parse_call, unknown_argument, unknown_name
 from holdfast.robust_step._mean_memory import MeanMemory
 from holdfast.robust_step._robust_step import RobustStep, Units
 from holdfast.robust_step._row_memory import RowMemory
@@ -97,5 +97,5 @@ def preset(text: str, *, generator: torch.Generator | None = None) -> Step:
     known = [key for key in inspect.signature(presets[name]).parameters if key != "generator"]
     for key in arguments:
         if key not in known:
-            raise ValueError(f"`{name}` must be given {', '.join(known)}, got {key!r}.")
+            raise unknown_argument(name, known, key)
     return presets[name](**arguments, generator=generator)

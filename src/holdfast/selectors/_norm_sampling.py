@@ -16,9 +16,10 @@ class NormSampling(TileSelector):
 
     Draws exactly k tiles, tile j with probability :math:`\pi_j = \min(1, c\, s_j)`, where
     :math:`s_j` is its squared norm, over all rows :math:`\sum_i \|a_{ij}\|^2`, and c is such that
-    the :math:`\pi_j` add up to k. With m tiles in all, :math:`E \|C_k(A) - A\|^2 \le (1 - k/m) \|A\|^2`, with equality for equal norms (the
-    paper's Lemma 1; of the capped rows, if they are capped). If fewer than k tiles are nonzero, it
-    takes all of them, and the rest uniformly among the others.
+    the :math:`\pi_j` add up to k. With m tiles in all,
+    :math:`E \|C_k(A) - A\|^2 \le (1 - k/m) \|A\|^2`, with equality for equal norms (the paper's
+    Lemma 1; of the capped rows, if they are capped). If fewer than k tiles are nonzero, it takes
+    all of them, and the rest uniformly among the others.
 
     Over rows, one longer than the median row counts as if it had the median length. Without
     this cap one row of 1e20 drives every other probability to zero, and a second bad row can hide

@@ -21,9 +21,9 @@ class TopNorm(TileSelector):
     r"""The k tiles of largest norm: the Gauss-Southwell rule.
 
     Deterministic; of equal norms it takes the first. Among more than 65,536 single columns of a
-    vector, k is kept to a few percent, ten at most. Over rows it can be predicted, so an attacker knows which
-    columns are not chosen; with `capped`, a row longer than the median row counts as that one. See
-    :class:`TileSelector` for the other arguments.
+    vector, k is kept to a few percent, ten at most. Over rows it can be predicted, so an attacker
+    knows which columns are not chosen; with `capped`, a row longer than the median row counts as
+    that one. See :class:`TileSelector` for the other arguments.
 
     Reference: Nutini et al., *Coordinate Descent Converges Faster with the Gauss-Southwell Rule
     Than Random Selection* (ICML 2015), equation 3.

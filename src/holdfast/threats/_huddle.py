@@ -112,7 +112,7 @@ class Huddle(Attack):
     takes_state = True
 
     def __post_init__(self) -> None:
-        if self.direction not in DIRECTIONS:
+        if not isinstance(self.direction, str) or self.direction not in DIRECTIONS:
             *others, last = map(repr, DIRECTIONS)
             known = f"{', '.join(others)} or {last}"
             raise failure("direction", f"be {known}", repr(self.direction))

@@ -87,7 +87,9 @@ class TileTrials:
         return shifts
 
     def _weights(self, rows: Tensor) -> Tensor:
-        """[n_tiles * c, n] the rule's weights for rows [n_tiles, c, n, m]; NaN where it is stuck."""
+        """[n_tiles * c, n] the rule's weights for rows [n_tiles, c, n, m]; NaN where it is
+        stuck.
+        """
         if _ignores_origin(self._rule):
             # About a bad row, many of which are equal: where their group is the median or close to
             # it, products about another point would lose the distances that decide.

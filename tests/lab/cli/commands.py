@@ -63,7 +63,7 @@ def invoke(*arguments: str, **options: Any) -> Result:
 def assert_refused(result: Result, *words: str, code: int = 2) -> None:
     """The command ended with one sentence on standard error that holds the words."""
     assert result.exit_code == code, result.output
-    sentences = re.findall(r"^(?:╭─ Error|Error:)", result.stderr, re.MULTILINE)
+    sentences = re.findall(r"^Error:", result.stderr, re.MULTILINE)
     assert len(sentences) == 1, result.output
     assert "Traceback" not in result.output
     flat = " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.stderr).split())

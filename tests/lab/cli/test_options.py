@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,17 @@ import pytest
 
 from holdfast.aggregators import rules
 from holdfast.lab.cli import _list
-from holdfast.lab.cli._config import config_of
+from holdfast.lab.cli._config import config_of, typed_options
 from holdfast.lab.cli._list import Kind, listings, names_of
-from holdfast.lab.cli._options import OPTIONS, SPELLING
-from holdfast.lab.config import Config, Workers, rule_names, threat_names
+from holdfast.lab.cli._options import OPTIONS, SPELLING, flag_of
+from holdfast.lab.config import Config, Workers, parse_threat, rule_names, threat_names
 from holdfast.lab.optimizers import Adam, Sgd
-from holdfast.lab.schemes import Exchange, SendEverything
+from holdfast.lab.records import read_record
+from holdfast.lab.schemes import Exchange, SendEverything, schemes
 from holdfast.lab.training import run
+from holdfast.threats import Adversaries
 from tests.aggregators.cases import shortest_text
-from tests.lab.cli.commands import SMALL, case, environment, invoke, timeless
+from tests.lab.cli.commands import SMALL, assert_refused, case, environment, invoke, timeless
 
 QUICK = ["train", *SMALL, "--quiet", "--folder", "run"]
 DEFAULTS = {name: option.default for name, option in OPTIONS.items()}
@@ -192,9 +194,86 @@ def test_another_run_is_not_written_over() -> None:
     for seed in ("1", "2"):
         result = invoke(*QUICK, "--steps", "2", "--seed", seed)
         assert result.exit_code == 2
-        assert "holds another" in result.stderr
+        assert f"holds another (`--seed` is 0 there, {seed} here)" in result.stderr
         assert Path("run/run.json").read_bytes() == before
         Path("run/metrics.jsonl").write_bytes(b"")  # the same for a run that has not ended
+
+
+DIFFERENCES: list[tuple[list[str], list[str], str]] = [
+    # Options of the first run, those of the second, and what is said of both.
+    ([], ["--lr", "0.2"], "`--lr` is 0.01 there, 0.2 here"),
+    ([], ["--optimizer", "adam"], "`--optimizer` is sgd(momentum=0.9) there, adam here"),
+    ([], ["--batch", "3"], "`--batch` is 2 there, 3 here"),
+    ([], ["--rule", "krum(n_bad=1)"], "`--rule` is radius-filter there, krum(n_bad=1) here"),
+    ([], ["--selector", "cyclic(fraction=0.5)"], "`--selector` is everything there, cyclic("),
+    ([], ["--rule", "mean", "--memory", "row"], "`--memory` is not given there, row("),
+    ([], ["--schedule", "cosine"], "`--schedule` is constant there, cosine here"),
+    ([], ["--data", "mnist", "--offline"], "`--data` is fashion-mnist-slice there, mnist here"),
+    ([], ["--evaluate-every", "7"], "`--evaluate-every` is 100 there, 7 here"),
+    ([], ["--attack", "huddle", "--corrupt", "0.25"], "`--attack` is not given there, huddle here"),
+    (
+        ["--attack", "huddle", "--corrupt", "0.25"],
+        ["--attack", "huddle", "--corrupt", "0.4", "--fixed"],
+        "`--corrupt` is 0.25 there, 0.4 here, `--fixed` is not given there, given here)",
+    ),
+    (["--steps", "1"], ["--weight-decay", "1"], "(`--weight-decay` is 0 there, 1 here)"),
+]
+
+
+def test_the_options_that_differ_from_those_of_another_run_are_named() -> None:
+    for number, (first, second, words) in enumerate(DIFFERENCES):
+        with case(first, second):
+            command = ["train", *SMALL, "-q", "--folder", f"run {number}"]
+            assert invoke(*command, "--steps", "1", *first).exit_code == 0
+            result = invoke(*command, "--steps", "1", *second)
+            assert_refused(result, "`--folder` must be new, or hold this very run", words)
+
+
+WORKERS = ["train", "--model", "logistic-regression", "--batch", "2", "--threads", "1", "-q"]
+
+
+def test_the_options_of_workers_that_differ_are_named() -> None:
+    command = [*WORKERS, "--steps", "1", "--folder", "run"]
+    assert invoke(*command, "--workers", "8", "--send", "0.1").exit_code == 0
+    result = invoke(*command, "--workers", "9", "--absent", "0.2", "--scheme", "rosdhb")
+    words = ("`--workers` is 8 there, 9 here", "`--absent` is 0 there, 0.2 here", "`--scheme` is")
+    assert_refused(result, *words)
+    assert_refused(invoke(*command, "--rows", "8"), "`--rows` is not given there, 8 here")
+
+
+def test_every_field_of_a_configuration_has_a_typed_form() -> None:
+    """Two configurations that are typed alike are the same run, except for its length."""
+    workers = Workers(scheme=schemes.parse("exchange(send=0.1)"))
+    base = Config(n_rows=8, row_size=2, n_steps=1)
+    flags = set(typed_options(base)) | set(
+        typed_options(replace(base, workers=workers, optimizer=Sgd()))
+    )
+    attacked = parse_threat("huddle", Adversaries(bad_fraction=0.25, redrawn=False))
+    flags |= set(typed_options(replace(base, threat=attacked)))
+    fields_typed = {option.field for name, option in OPTIONS.items() if flag_of(name) in flags}
+    assert {one.name for one in fields(Config)} - fields_typed == {"memory", "n_steps"}
+
+
+def test_more_steps_extend_a_run_by_both_commands() -> None:
+    assert invoke(*QUICK[:-1], "whole", "--steps", "5").exit_code == 0
+    assert invoke(*QUICK, "--steps", "2").exit_code == 0
+    assert "after 4 steps" in invoke(*QUICK, "--steps", "4").output
+    extended = invoke("resume", "run", "--steps", "5", "-q")
+    assert "after 5 steps" in extended.output
+    one, other = read_record(Path("run")), read_record(Path("whole"))
+    assert one.without_times() == other.without_times()
+    assert (one.hash, one.end) == (other.hash, other.end)
+    refused = invoke("resume", "run", "--steps", "3", "-q")
+    assert_refused(refused, "`--steps` must be at least 5, those of the run in run, got 3.")
+
+
+def test_a_run_whose_schedule_spans_it_is_not_extended() -> None:
+    assert invoke(*QUICK, "--steps", "2", "--schedule", "cosine").exit_code == 0
+    before = Path("run/metrics.jsonl").read_bytes()
+    words = "`--steps` must stay 2 in run, because the schedule cosine depends on the length"
+    assert_refused(invoke(*QUICK, "--steps", "4", "--schedule", "cosine"), words)
+    assert_refused(invoke("resume", "run", "--steps", "4"), words, "use a new folder")
+    assert Path("run/metrics.jsonl").read_bytes() == before
 
 
 def test_every_seed_gets_a_folder_of_its_own_by_default() -> None:
@@ -268,7 +347,8 @@ def test_a_cache_that_cannot_be_written_is_no_error() -> None:
 
 
 def test_no_listing_shows_markup_of_the_documentation() -> None:
-    assert ":math:" not in invoke("list").output
+    shown = invoke("list").output
+    assert not [mark for mark in (":math:", "`", "\\", "_{", "^") if mark in shown], shown
 
 
 def test_a_listing_has_all_names_as_text_and_as_json() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import __version__
 from holdfast.lab.cli._summary import resume_command
 from tests.lab.cli.commands import (
     SMALL,
@@ -169,7 +170,10 @@ def test_the_version_is_shown(runs: dict[str, Running]) -> None:
 
     assert runs["version"].wait() == 0
     python = ".".join(map(str, sys.version_info[:3]))
-    assert runs["version"].out == f"holdfast 0.1.0, torch {torch.__version__}, Python {python}\n"
+    assert (
+        runs["version"].out
+        == f"holdfast {__version__}, torch {torch.__version__}, Python {python}\n"
+    )
 
 
 def test_the_module_is_the_command(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def test_a_compact_file_gives_the_same_report(made: Path, tmp_path: Path) -> Non
         "pdf",
         "--compact",
         "all.jsonl",
+        "--title",
+        "my runs",
         "--quiet",
     ]
     assert invoke(*whole).exit_code == 0
@@ -82,6 +84,8 @@ def test_a_compact_file_gives_the_same_report(made: Path, tmp_path: Path) -> Non
             "pdf",
             "--compact",
             "again.jsonl",
+            "--title",
+            "my runs",
             "-q",
         ).exit_code
         == 0
@@ -89,6 +93,7 @@ def test_a_compact_file_gives_the_same_report(made: Path, tmp_path: Path) -> Non
     assert files(tmp_path / "one") == files(tmp_path / "two")
     assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "again.jsonl").read_bytes()
     assert str(made) not in (tmp_path / "one" / "index.html").read_text()
+    assert "<h1>my runs</h1>" in (tmp_path / "one" / "index.html").read_text()
 
 
 def test_readings_stand_beside_their_study(made: Path, tmp_path: Path) -> None:

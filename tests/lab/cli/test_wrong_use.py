@@ -70,22 +70,73 @@ def test_workers_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-UNKNOWN_OPTIONS: list[tuple[list[str], str]] = [
-    (["train", "--stesp", "3"], "--steps"),
-    (["trian"], "train"),
-    (["data", "fetsh"], "fetch"),
-    (["data", "fetch", "mnits"], "mnist"),
-    (["attack", "scaled-flp"], "scaled-flip"),
-    (["attack", "--rule", "krumm"], "krum"),
-    (["attack", "--rule", "exchnge"], "exchange"),
-    (["list", "rule"], "rules"),
+TYPOS: list[tuple[list[str], str, str]] = [
+    # What is typed, what the sentence begins with, and what it suggests.
+    (["trian"], "`holdfast` must be followed by one of", "train"),
+    (["data", "fetsh"], "`holdfast data` must be followed by one of", "fetch"),
+    (["data", "fetch", "mnits"], "`name` must be one of", "mnist"),
+    (["list", "rulse"], "`kind` must be one of", "rules"),
+    (["list", "rule"], "`kind` must be one of", "rules"),
+    (["train", "--stesp", "3"], "`holdfast train` must be given its own options", "--steps"),
+    (["train", "--learning-rate", "3"], "`holdfast train` must be given its own", "--lr"),
+    (["train", "--decay", "3"], "`holdfast train` must be given its own", "--weight-decay"),
+    (["attack", "--job", "2"], "`holdfast attack` must be given its own options", "--jobs"),
+    (["report", "--formt", "svg"], "`holdfast report` must be given its own", "--format"),
+    (["report", "--format", "pgn"], "`--format` must be one of", "png"),
+    (["reproduce", "table2", "--size", "quik"], "`--size` must be one of", "quick"),
+    (["reproduce", "table2", "--variant", "papr"], "`--variant` must be one of", "paper"),
+    (["reproduce", "tabel2"], "`recipe` must be one of", "table2"),
+    (["attack", "scaled-flp"], "`--attack` must be one of", "scaled-flip"),
+    (["attack", "--rule", "krumm"], "`--rule` must be one of", "krum"),
+    (["attack", "--rule", "exchnge"], "`--rule` must be one of", "exchange"),
+    ([*TRAIN, "--rule", "geometric-medain"], "`--rule` must be one of", "geometric-median"),
+    ([*TRAIN, "--rule", "mixing(nbad=3)|mean"], "`mixing` must be given only", "n_bad"),
+    ([*TRAIN, "--rule", "mixing(n_bad=1)|krum(nbad=3)"], "`krum` must be given only", "n_bad"),
+    ([*TRAIN, "--rule", "bgmd(fracton=0.1)"], "`bgmd` must be given only", "fraction"),
+    ([*TRAIN, "--rule", "bgmd(rule='krumm(n_bad=1)')"], "`--rule` must be one of", "krum"),
+    ([*TRAIN, "--selector", "top-norm(fractoin=.1)"], "`top-norm` must be given", "fraction"),
+    ([*TRAIN, "--memory", "row(unit='gradient')"], "`row` must be given only", "units"),
+    ([*TRAIN, "--optimizer", "sgd(learning_rate=1)"], "`sgd` must be given only", "lr"),
+    ([*TRAIN, "--optimizer", "adam(decay=1)"], "`adam` must be given only", "weight_decay"),
+    ([*TRAIN, "--schedule", "exponential(deacy=1)"], "`exponential` must be given", "decay"),
+    ([*TRAIN, "--partition", "dirichlet(alfa=1)"], "`dirichlet` must be given only", "alpha"),
+    ([*TRAIN, "--attack", "late(strt=5)|huddle", *BAD], "`late` must be given only", "start"),
+    ([*TRAIN, "--attack", "backdoor(taget=1)", *BAD], "`backdoor` must be given", "target"),
+    ([*WORKERS, "--workers", "8", "--scheme", "rosdhb(sent=1)"], "`rosdhb` must be", "send"),
+    ([*WORKERS, "--workers", "8", "--send", "1", "--lie", "hugee", *BAD], "`--lie`", "huge"),
 ]
 
 
-def test_an_unknown_option_or_command_is_answered_with_the_nearest() -> None:
-    for arguments, near in UNKNOWN_OPTIONS:
+def test_every_typo_is_answered_in_one_sentence_with_the_nearest_name() -> None:
+    for arguments, start, near in TYPOS:
         with case(arguments):
-            assert_refused(invoke(*arguments), near)
+            result = invoke(*arguments)
+            assert_refused(result, f"(did you mean {near!r}?)")
+            (sentence,) = result.stderr.splitlines()
+            assert sentence.startswith(f"Error: {start}")
+            assert sentence.endswith(".")
+
+
+MISUSED: list[tuple[list[str], str]] = [
+    (["resume"], "`holdfast resume` must be given RUN; see holdfast resume -h."),
+    (["train", "--steps"], "`--steps` must be followed by a value; see holdfast"),
+    (["train", "--quiet=3"], "`--quiet` must stand alone; see holdfast"),
+    (["train", "--steps", "many"], "`--steps` must be a whole number, got 'many'."),
+    (["train", "--steps", "0"], "`--steps` must be at least 1, got 0."),
+    (["train", "--lr", "fast"], "`--lr` must be a number, got 'fast'."),
+    (["train", "--corrupt", "2"], "`--corrupt` must be at least 0 and at most 1, got 2.0."),
+    (["train", "--absent", "2"], "`--absent` must be at most 1, got 2.0."),
+    (["train", "x", "y"], "`holdfast train` must be given no more arguments, got x y; see"),
+    (["reproduce", "table2", "--known", "away"], "`--known` must exist, got 'away'."),
+]
+
+
+def test_options_that_cannot_be_read_are_refused_in_the_same_form() -> None:
+    for arguments, words in MISUSED:
+        with case(arguments):
+            result = invoke(*arguments)
+            assert_refused(result, f"Error: {words}")
+            assert result.stderr.count("\n") == 1
 
 
 IMPOSSIBLE: list[tuple[list[str], str]] = [
@@ -219,7 +270,3 @@ def test_an_empty_folder_does_not_put_the_run_between_the_users_files(tmp_path: 
 )
 def test_resuming_nothing_is_wrong_use(arguments: list[str], words: str) -> None:
     assert_refused(invoke("resume", *arguments), words)
-
-
-def test_a_suggestion_is_made_once() -> None:
-    assert invoke("trian").output.count("Did you mean") == 1

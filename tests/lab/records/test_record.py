@@ -179,7 +179,8 @@ def test_a_newer_record_is_refused(folder: Path, release: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{", b"\xff\xfe\x00", b"[]", b"null", b"{}", b'{"format": "other", "version": 1}', b'{"format": "holdfast run"}',
+        b"", b"{", b"\xff\xfe\x00", b"[]", b"null", b"{}", b'{"format": "other", "version": 1}',
+        b'{"format": "holdfast run"}',
         b'{"format": "holdfast run", "version": "1"}', b'{"format": "holdfast run", "version": 1}',
     ],
     ids=repr,

@@ -15,7 +15,7 @@ from holdfast.lab.records._summary import Evaluation
 def made(
     folder: Path, n_steps: int, *, end: dict[str, Any] | None = None, n_rows: int = 4
 ) -> Record:
-    """A record with entries whose values are their steps, rows every 2 steps and an evaluation every 5."""
+    """A record whose values are the steps, with rows every 2 and evaluations every 5 steps."""
     create_record(
         folder,
         {"n_steps": n_steps, "seed": 0},

@@ -4,9 +4,11 @@ import base64
 import json
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.lab.config import Config, config_to_json
 from holdfast.lab.records import (
     Journal,
     MeasurementRecord,
@@ -149,6 +151,12 @@ def summary(
             },
         }
     )
+
+
+def configured(accuracy: float = 0.8, **settings: Any) -> Summary:
+    """A run of a real configuration with these settings."""
+    own = config_to_json(Config(**settings))
+    return replace(summary(accuracy), config=own, hash=config_hash(own))
 
 
 def measurement(settings: dict[str, Any], result: dict[str, Any]) -> MeasurementRecord:

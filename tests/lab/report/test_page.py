@@ -1,11 +1,18 @@
 """The page in a browser."""
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request
+
+from holdfast.aggregators import Mean, RadiusFilter
+from holdfast.lab.config import Threat
+from holdfast.lab.report import write_report
+from holdfast.threats import Adversaries, ScaledFlip
+from tests.lab.report.samples import collection, configured
 
 Open = Callable[..., Page]
 
@@ -205,6 +212,7 @@ def test_headings_are_in_order_and_landmarks_are_there(open_page: Open) -> None:
 
 def test_the_command_is_copied(open_page: Open) -> None:
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_text("How it was made").first.click()
     button = page.get_by_role("button", name="Copy").first
     button.click()
     page.get_by_role("button", name="Copied").wait_for()
@@ -229,8 +237,10 @@ def test_the_paper_s_empty_cell_has_words(open_page: Open) -> None:
 
 def test_problems_and_readings_are_shown(open_page: Open) -> None:
     page = open_page()
-    (problem,) = page.locator(".notice li").all_inner_texts()
+    problem = page.locator(".notice").inner_text()
     assert problem.endswith("is unfinished, step 20 of 40; it is left out of all means.")
+    assert not page.locator(".reading p").first.is_visible()
+    page.get_by_text("What the results say").click()
     assert page.locator(".reading p").all_inner_texts() == [
         "GmD stays where mean goes.",
         "A second paragraph, 5\N{NO-BREAK SPACE}% longer.",
@@ -244,3 +254,57 @@ def test_print_shows_the_tables_without_the_controls(open_page: Open) -> None:
     assert not page.get_by_role("navigation").is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".accuracies").first.is_visible()
+
+
+def test_a_table_that_is_cut_says_so_until_its_end_is_in_sight(open_page: Open) -> None:
+    page = open_page(320)
+    places = page.locator(".scroll:visible")
+    widths = places.evaluate_all("nodes => nodes.map(node => node.scrollWidth - node.clientWidth)")
+    assert any(width > 1 for width in widths)
+    for place, rest in zip(places.all(), widths, strict=True):
+        found = place.evaluate("node => [node.className, getComputedStyle(node).maskImage]")
+        assert found == (["scroll is-wide is-cut", found[1]] if rest > 1 else ["scroll", "none"])
+        assert (found[1] != "none") == (rest > 1)
+    wide = page.locator(".scroll.is-cut:visible").first
+    handle = wide.element_handle()
+    handle.evaluate("node => node.scrollTo(node.scrollWidth, 0)")
+    page.wait_for_function("node => !node.classList.contains('is-cut')", arg=handle)
+
+
+def test_a_method_has_one_color_in_tables_and_curves(open_page: Open) -> None:
+    page = open_page()
+    figure = page.locator("figure").filter(has_text="Over the steps").first
+    heads = page.locator(".accuracies thead th")
+    for label in ("SGD", "GmD", "BGmD"):
+        key = figure.get_by_label(label, exact=True).get_attribute("data-key")
+        line = figure.locator(f'.drawing [data-series="{key}"] > path').first
+        swatch = heads.filter(has_text=re.compile(f"^{label}$")).locator(".swatch")
+        assert swatch.evaluate("node => getComputedStyle(node).backgroundColor") == line.evaluate(
+            "node => getComputedStyle(node).stroke"
+        )
+
+
+def test_the_first_screen_of_own_runs_has_the_verdict_and_the_table(
+    browser: Browser, tmp_path: Path
+) -> None:
+    flip = Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=0.4))
+    runs = [
+        configured(accuracy, rule=rule, threat=threat)
+        for rule, accuracy in ((RadiusFilter(), 0.8), (Mean(), 0.1))
+        for threat in (Threat(), flip)
+    ]
+    address = write_report(collection(*runs), tmp_path, ["svg"], title="my runs").as_uri()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(address)
+    assert page.title() == page.locator("h1").inner_text() == "my runs"
+    verdict = page.locator(".verdict")
+    assert verdict.inner_text().startswith(
+        "radius-filter kept 80.0\N{NO-BREAK SPACE}% under scaled"
+    )
+    bottom = page.locator(".heat").evaluate("node => node.getBoundingClientRect().bottom")
+    assert bottom < 900
+    cells = page.locator(".heat tbody td").evaluate_all(
+        "nodes => nodes.map(node => getComputedStyle(node).backgroundColor)"
+    )
+    assert cells[0] == cells[1] != cells[2] == cells[3]
+    page.close()

@@ -6,10 +6,10 @@ from html import unescape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.lab.report._accuracy_table import Grid, grid
+from holdfast.lab.report._accuracy_table import grid
 from holdfast.lab.report._markdown import markdown_table
 from holdfast.lab.report._note_markup import code, escaped, note_html, note_markdown
-from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow
+from holdfast.lab.report.figures import AccuracyTable, Grid, PaperCell, TableRow
 from tests.lab.report.samples import HOSTILE, collection, everything, summary, views
 
 

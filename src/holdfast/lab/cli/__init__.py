@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from holdfast.errors import DISTRIBUTION
+
 
 def main() -> None:
     """Run the command `holdfast`."""
@@ -17,6 +19,7 @@ def main() -> None:
         if (error.name or "").startswith("holdfast"):
             raise
         sys.stderr.write(
-            f"The command line has further requirements: pip install 'holdfast[lab]' ({error}).\n"
+            f"The command line has further requirements: pip install '{DISTRIBUTION}[lab]' "
+            f"({error}).\n"
         )
         raise SystemExit(1) from None

@@ -18,14 +18,16 @@ from holdfast.lab.cli._errors import reports_errors
 from holdfast.lab.cli._launch import check_not_launched, is_launched
 from holdfast.lab.cli._list import list_names
 from holdfast.lab.cli._options import with_options
+from holdfast.lab.cli._usage import Commands
 
 app = typer.Typer(
     name="holdfast",
+    cls=Commands,
     help="Train models through corrupted gradients: rules, attacks, experiments, records.",
     epilog="Exit codes: 0 done, 1 a file or the disk failed, 2 wrong use, 3 diverged, 4 no data, "
     "130 or 143 stopped by Ctrl-C or SIGTERM.",
     no_args_is_help=True,
-    suggest_commands=False,  # click suggests already
+    suggest_commands=False,  # `Commands` suggests
     pretty_exceptions_enable=False,  # people can search for an ordinary traceback
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -78,11 +80,12 @@ def train(**given: Any) -> None:
 
 @app.command()
 @reports_errors
-@with_options("RUN", *RUN, *OUTPUT, device=None)
+@with_options("RUN", "steps", *RUN, *OUTPUT, device=None)
 def resume(**given: Any) -> None:
     """Resume a run that was stopped, from its last checkpoint.
 
-    The record will equal that of a run without a stop, except for times. By default the device and
+    The record will equal that of a run without a stop, except for times. With --steps a run that
+    has finished goes on, too, unless its schedule depends on the number of steps. By default the device and
     the number of threads are those of the start, because the last digits depend on them.
     """
     _start_fork_server()
@@ -134,7 +137,7 @@ def reproduce(**given: Any) -> None:
 
 @app.command()
 @reports_errors
-@with_options("RUNS", "output", "formats", "notes", "compact", "quiet")
+@with_options("RUNS", "output", "title", "formats", "notes", "compact", "quiet")
 def report(**given: Any) -> None:
     """Write one page about many records: tables beside the paper's, figures, weights, provenance.
 

@@ -3,22 +3,32 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from holdfast.aggregators import rules
 from holdfast.checks import check_one_of, failure
 from holdfast.lab.cli._options import OPTIONS, flag_of
-from holdfast.lab.config import Config, Threat, Workers, parse_rule, parse_threat
+from holdfast.lab.config import Config, Threat, Workers, format_threat, parse_rule, parse_threat
 from holdfast.lab.data import data_sets
 from holdfast.lab.optimizers import OptimizerSpec, optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import schedules
 from holdfast.lab.schemes import Exchange, SendEverything, schemes
 from holdfast.registry import unknown_name
+from holdfast.robust_step import memories
+from holdfast.selectors import selectors
 from holdfast.threats import Adversaries, report_lies
 
 DEFAULT_ROWS = 32
 DEFAULT_RULE = "radius-filter"
 DEFAULT_OPTIMIZER = "sgd(momentum=0.9)"
+
+PLAIN = (
+    *("data", "model", "batch", "worker_momentum", "trusted"),
+    *("seed", "evaluate_every", "rows_every"),
+)
+"""Options whose value is that of a field."""
 
 MOST_EPOCHS = 1e6
 """More is a mistake in the command that would show much later."""
@@ -57,6 +67,60 @@ def config_of(given: Mapping[str, Any], *, default_steps: int) -> Config:
         "workers": workers,
     }
     return Config(**values | parsed | step)
+
+
+def typed_options(config: Config) -> dict[str, str]:
+    """Return how a configuration is typed: its options with their values, lengths apart.
+
+    Options that would not be typed are left out.
+    """
+    threat, workers, optimizer = config.threat, config.workers, config.optimizer
+    usual = type(optimizer)()
+    plain = replace(optimizer, lr=usual.lr, weight_decay=usual.weight_decay)  # type: ignore[type-var]
+    values: dict[str, object] = {
+        **{name: getattr(config, OPTIONS[name].field or name) for name in PLAIN},
+        "rows" if workers is None else "workers": config.n_rows,
+        "rule": rules.format(config.rule),
+        "selector": selectors.format(config.selector),
+        "memory": None if config.memory is None else memories.format(config.memory),
+        "partition": partitions.format(config.partition),
+        "optimizer": optimizers.format(plain),
+        "lr": optimizer.lr,
+        "weight_decay": optimizer.weight_decay,
+        "schedule": schedules.format(config.schedule),
+    }
+    if threat.attack is not None or threat.corruption is not None:
+        values["attack"] = format_threat(replace(threat, lie=None))
+    if threat.lie is not None:
+        values["lie"] = report_lies.format(threat.lie)
+    if "attack" in values or "lie" in values:
+        adversaries = threat.adversaries
+        shares = (adversaries.bad_fraction, adversaries.n_bad)
+        values["corrupt"] = next(one for one in shares if one is not None)
+        values["fixed"] = None if workers is not None or adversaries.redrawn else "given"
+        values["whole_rows"] = "given" if threat.whole_rows else None
+    if workers is not None:
+        names = ("local_steps", "outer_lr", "outer_momentum", "absent")
+        values |= {name: getattr(workers, name) for name in names}
+        values["scheme"] = schemes.format(workers.scheme)
+    return {
+        flag_of(name): f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def check_same_options(there: Config, here: Config, folder: Path) -> None:
+    """Refuse a folder that holds another run, by the options that differ; lengths may differ."""
+    one, other = typed_options(there), typed_options(here)
+    differences = [
+        f"`{flag}` is {one.get(flag, 'not given')} there, {other.get(flag, 'not given')} here"
+        for flag in {**one, **other}
+        if one.get(flag) != other.get(flag)
+    ]
+    if differences:
+        another = f"{folder}, which holds another ({', '.join(differences)})"
+        raise failure("--folder", "be new, or hold this very run", another)
 
 
 def _workers(given: Mapping[str, Any]) -> Workers | None:

@@ -134,6 +134,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
         "formats": Option(
             list[FigureFormat] | None, "Of figures, repeated; by default all.", flags=("--format",)
         ),
+        "title": Option(str | None, "Title of the page.", show_default="names of the places"),
         "notes": Option(Path | None, "Folder of notes; NAME.md is shown with the study NAME."),
         "compact": Option(
             Path | None, "Also write all that the report needs to this file (JSON lines)."
@@ -238,7 +239,9 @@ TABLE: dict[str | None, dict[str, Option]] = {
             "partition",
             kind=Kind.PARTITIONS,
         ),
-        "steps": Option(int | None, "Number of steps.", None, "n_steps", min=1),
+        "steps": Option(
+            int | None, "Number of steps; more extend a run in its folder.", None, "n_steps", min=1
+        ),
         "epochs": Option(float | None, "Number of epochs, instead of --steps.", None, "n_steps"),
         "optimizer": Option(
             str | None,
@@ -291,6 +294,7 @@ SPELLING = {
     **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},
     **{name: flag_of(name) for name, one in OPTIONS.items() if one.field},
     "adversaries": "--corrupt",
+    "report lie": "--lie",
     "compact": "--compact",
     "target": "--attack",
     "n_classes": "--attack",

@@ -15,19 +15,27 @@ from holdfast.lab.report import collect, write_compact, write_report
 
 def report(given: Mapping[str, Any]) -> None:
     """Write the report of all records in the given places."""
-    found = collect(given["runs"] or [Path("runs")])
+    places = given["runs"] or [Path("runs")]
+    found = collect(places)
     notes = _notes(given["notes"])
     if given["compact"] is not None:
         write_compact(found, given["compact"])
     drawn, undrawn = sections(found, notes)
     formats = [one.value for one in given["formats"] or FigureFormat]
-    page = write_report(found, given["output"], formats, sections=drawn, problems=undrawn)
+    title = given["title"] or ", ".join(_name(path.resolve()) for path in places)
+    page = write_report(
+        found, given["output"], formats, sections=drawn, problems=undrawn, title=title
+    )
     for problem in (*found.problems, *undrawn):
         note(problem)
     for name in sorted(notes.keys() - {study.name for study in found.studies}):
         note(f"{name}.md in {given['notes']} belongs to no study of this report.")
     if not given["quiet"]:
         typer.echo(f"{found.overview} The page: {page}")
+
+
+def _name(path: Path) -> str:
+    return path.stem if path.is_file() else path.name
 
 
 def _notes(folder: Path | None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,16 @@ import typer
 
 from holdfast.checks import check_nonnegative, failure
 from holdfast.lab.cli._board import print_lines
-from holdfast.lab.cli._config import config_of
+from holdfast.lab.cli._config import check_same_options, config_of
 from holdfast.lab.cli._console import console, is_live
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._launch import is_launched
 from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
 from holdfast.lab.cli._summary import last_line, outcome, resume_command
 from holdfast.lab.config import Config, config_from_json, run_name
-from holdfast.lab.records import Record, read_record
+from holdfast.lab.records import Record, is_record, read_record
 from holdfast.lab.sweep import PlannedRun
+from holdfast.lab.training import read_own
 
 if TYPE_CHECKING:
     from holdfast.distributed import Ranks
@@ -52,13 +54,14 @@ def resume(given: Mapping[str, Any]) -> None:
     machine = record.run.get("machine", {})
     device = given["device"] or machine.get("device", "cpu")
     threads = given["threads"] or machine.get("threads")
-    config = config_from_json(record.config)
+    config = _to_steps(config_from_json(record.config), given["steps"])
     _train(config, given["run"], {**given, "device": device, "threads": threads})
 
 
 def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
     """Train one run, print its outcome and end with its exit code."""
     _check_output(given)
+    _check_folder(config, folder)
     runs = [PlannedRun(config, folder)]
     resume_text = resume_command(folder, data_dir=given["data_dir"])
     received: list[ExitCode] = []
@@ -82,7 +85,7 @@ def _resume_on_ranks(given: Mapping[str, Any]) -> None:
     with closing(join_ranks(given)) as ranks:
         start = ranks.together(lambda: _start_of(given["run"]) if ranks.is_first else ({}, None))
         content, threads = ranks.from_first(start)
-        config = config_from_json(content)
+        config = _to_steps(config_from_json(content), given["steps"])
         check_one_row_per_rank(config)
         changed = {**given, "threads": given["threads"] or threads}
         _train_on_ranks(config, given["run"], changed, ranks)
@@ -105,6 +108,18 @@ def _train_on_ranks(config: Config, folder: Path, given: Mapping[str, Any], rank
         _print_outcome(record, resume_text, quiet=given["quiet"], as_json=given["json"])
         code = _code_of(record, received)
     _exit_by(ranks.from_first(code))
+
+
+def _to_steps(config: Config, n_steps: int | None) -> Config:
+    """The configuration with this length, if given."""
+    return config if n_steps is None else replace(config, n_steps=n_steps)
+
+
+def _check_folder(config: Config, folder: Path) -> None:
+    """Refuse a folder with another run before anything is fetched or printed."""
+    if is_record(folder):
+        check_same_options(config_from_json(read_record(folder).config), config, folder)
+        read_own(config, folder)
 
 
 def _check_output(given: Mapping[str, Any]) -> None:

@@ -21,18 +21,20 @@ from holdfast.lab.data._data_set import Images
 
 _IDX_MAGIC = b"\x00\x00\x08"  # 08: unsigned bytes
 _MAX_DIMENSIONS = 4
+_MAX_BYTES = 2**30
+"""Twenty times the largest file of MNIST; gzip packs zeros into a thousandth."""
 
 
 def read_idx(path: str | os.PathLike[str]) -> Tensor:
     """Reads the unsigned bytes of an IDX file as a uint8 tensor with 1 to 4 dimensions.
 
     The file may be gzipped; this is recognized by its first bytes, not by its name. Memory grows
-    with the size of the file, not with the shape in its header.
+    with its content, to at most 1 GiB, not with the shape in its header.
 
     Raises:
         FileNotFoundError: if the file does not exist.
-        ValueError: if it is not an IDX file of unsigned bytes, or is truncated, damaged or longer
-            than its header says.
+        ValueError: if it is not an IDX file of unsigned bytes, holds more than 1 GiB, or is
+            truncated, damaged or longer than its header says.
     """
     path = Path(path)
     if not path.exists():
@@ -116,8 +118,8 @@ def _read_shape(stream: IO[bytes], path: Path) -> tuple[int, ...]:
     shape: tuple[int, ...] = struct.unpack(f">{n}I", packed)
     # Zeros are left out, because torch refuses the strides of an empty tensor whose other
     # dimensions overflow.
-    if math.prod(length for length in shape if length) >= 2**63:
-        raise failure("path", "have a shape that 63 bits can count", f"{shape} in {path}")
+    if math.prod(length for length in shape if length) > _MAX_BYTES:
+        raise failure("path", f"have a shape of at most {_MAX_BYTES} bytes", f"{shape} in {path}")
     return shape
 
 

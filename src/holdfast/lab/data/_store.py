@@ -33,7 +33,10 @@ class Progress:
 Report = Callable[[Progress], None]
 
 # What urllib, gzip, tarfile, json and PIL raise for bad bytes.
-_UNREADABLE = (EOFError, OSError, SyntaxError, ValueError, HTTPException, TarError, zlib.error)
+_UNREADABLE = (
+    *(EOFError, OSError, SyntaxError, ValueError),
+    *(HTTPException, RecursionError, TarError, zlib.error),
+)
 
 
 class SourceError(Exception):

@@ -37,6 +37,17 @@ BGmD aggregates, then delivers; Algorithm 1 selects, then aggregates, with the m
 printed. The filter replaces the median by the covariance filter.
 """
 
+MEANINGS = {
+    SGD: "mean of all rows",
+    CMD: "coordinate-wise median",
+    GMD: "geometric median",
+    BGMD: "block coordinate geometric median descent",
+    ALGORITHM_1: "the same as the paper prints it",
+    PUBLISHED: "the same as in the runs published with the paper",
+    FILTERED: "bgmd around the covariance filter",
+}
+"""What the names of the methods stand for."""
+
 PAPER_COLUMN = {ALGORITHM_1: BGMD, PUBLISHED: BGMD}
 """The paper's column that a method is compared with, where the names differ."""
 

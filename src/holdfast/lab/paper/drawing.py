@@ -44,8 +44,16 @@ def sections(collection: Collection, notes: Mapping[str, str]) -> tuple[list[Sec
             shown += " and its measurements are left out" if study.measurements else ""
             problems.append(f"The study {study.name} is not shown, because {reason}; {shown}.")
         else:
-            made.append(study_section(study, views, collection, notes.get(study.name, "")))
+            note = notes.get(study.name, "")
+            made.append(study_section(study, views, collection, note, _meanings(study)))
     return made, problems
+
+
+def _meanings(study: Study) -> dict[str, str]:
+    """Return what the methods of a study stand for, by their names."""
+    labeled = [*study.runs.values(), *study.measurements.values()]
+    used = {own.get("method") for own in labeled}
+    return {name: text for name, text in compared.MEANINGS.items() if name in used}
 
 
 def _table(study: Study) -> Views:

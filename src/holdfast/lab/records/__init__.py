@@ -26,6 +26,7 @@ from holdfast.lab.records._writing import (
     Journal,
     config_hash,
     create_record,
+    extend_record,
     machine,
     versions,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Summary",
     "config_hash",
     "create_record",
+    "extend_record",
     "is_record",
     "keep_study",
     "load_checkpoint",

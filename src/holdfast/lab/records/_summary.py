@@ -13,7 +13,7 @@ from holdfast.lab.records._reading import Record
 MAX_POINTS: Final = 60
 """Points of a series; a figure shows no more."""
 
-SERIES: Final = ("loss", "residual", "memory_norm", "bad_weight", "n_rejected")
+SERIES: Final = ("loss", "residual", "memory_norm", "bad_weight", "n_rejected", "n_bytes")
 EVALUATED: Final = ("accuracy", "test_loss", "attack_success")
 
 
@@ -72,9 +72,11 @@ class Summary(Document):
         n_steps: number of steps done.
         evaluations: evaluations on the test set, in order.
         series: lists of equal length: `step`, and means since the step before of `loss`,
-            `residual`, `memory_norm`, `bad_weight`, `n_rejected` where they were recorded.
+            `residual`, `memory_norm`, `bad_weight`, `n_rejected`, `n_bytes` where they were
+            recorded.
         seconds: median time of each part of a step; "evaluation" is the time per evaluation.
         rows: weights of rows, at some of the steps.
+        suspects: rows that were suspect at the end.
     """
 
     FORMAT = "holdfast summary"
@@ -85,6 +87,7 @@ class Summary(Document):
     series: dict[str, tuple[float | None, ...]]
     seconds: dict[str, float]
     rows: RowsOverTime
+    suspects: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("n_steps", self.n_steps)
@@ -124,6 +127,8 @@ class Summary(Document):
             content["series"] = _series(record.entries)
             content["seconds"] = _seconds(record.entries)
             content["rows"] = _rows(record.entries)
+            last = record.entries[-1] if record.entries else {}
+            content["suspects"] = last.get("suspects", [])
             return Summary.from_json(content)
         except (TypeError, AttributeError, ValueError, OverflowError) as error:
             requirement = "hold values that a run writes"

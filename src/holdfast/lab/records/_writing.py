@@ -7,13 +7,13 @@ import platform
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self, final
 
 import torch
 
+from holdfast import __version__
 from holdfast.checks import failure
 from holdfast.errors import RunInUseError
 from holdfast.lab.records._files import write_atomically
@@ -70,6 +70,23 @@ def create_record(
     write_atomically(Path(folder) / RUN_FILE, lambda new: new.write_text(text))
 
 
+def extend_record(
+    folder: str | os.PathLike[str], config: Mapping[str, Any], *, command: list[str]
+) -> None:
+    """Give the run in the folder a configuration with more steps.
+
+    Its `run.json` then lists the shorter one under `extended_from`.
+    """
+    path = Path(folder) / RUN_FILE
+    run = json.loads(path.read_bytes())
+    shorter = {key: run[key] for key in ("hash", "command") if key in run}
+    shorter["n_steps"] = run["config"]["n_steps"]
+    run["extended_from"] = [*run.get("extended_from", []), shorter]
+    run |= {"hash": config_hash(config), "config": config, "command": command}
+    text = json.dumps(run, indent=2) + "\n"
+    write_atomically(path, lambda new: new.write_text(text))
+
+
 @final
 class Journal:
     """The open `metrics.jsonl` of a run, locked for this process.
@@ -119,6 +136,18 @@ class Journal:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
+    def amend(self, entry: Mapping[str, Any]) -> None:
+        """Replace the last line by a shorter one, padded with spaces.
+
+        The file keeps its size, so that checkpoints stay valid and a kill leaves no part of a line.
+        """
+        content = self._path.read_bytes()
+        start = content.rfind(b"\n", 0, len(content) - 1) + 1
+        line = json.dumps(entry, allow_nan=False).encode().ljust(len(content) - start - 1)
+        with self._path.open("r+b", buffering=0) as file:
+            file.seek(start)
+            file.write(line)
+
     def sync(self) -> None:
         """Flush all entries to the disk."""
         os.fsync(self._file.fileno())
@@ -147,11 +176,11 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that results may depend on."""
-    try:
-        own = version("holdfast")
-    except PackageNotFoundError:  # imported from a checkout that is not installed
-        own = "unknown"
-    return {"holdfast": own, "torch": str(torch.__version__), "python": platform.python_version()}
+    return {
+        "holdfast": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
 
 
 def machine(device: torch.device) -> dict[str, str | int]:

@@ -1,10 +1,10 @@
 """Reports: one page of runs and measurements, with its tables and figures."""
 
-from holdfast.lab.report._accuracy_table import Grid, grid
+from holdfast.lab.report._accuracy_table import grid
 from holdfast.lab.report._collection import Collection, collect, write_compact
 from holdfast.lab.report._sections import Section, study_section
 from holdfast.lab.report._write import write_report
-from holdfast.lab.report.figures import Chart, chart
+from holdfast.lab.report.figures import Chart, Grid, chart
 
 __all__ = [
     "Chart",

@@ -1,13 +1,11 @@
 """Tables of final accuracies beside the paper's."""
 
-from dataclasses import dataclass
 from itertools import groupby
-from typing import final
 
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import percent
-from holdfast.lab.report._outcome import Outcome, State, outcome
-from holdfast.lab.report.figures import AccuracyTable, PaperCell, TableRow
+from holdfast.lab.report._outcome import Outcome, outcome
+from holdfast.lab.report.figures import AccuracyTable, Cell, Grid, PaperCell, TableRow
 from holdfast.lab.report.figures._metrics import accuracy_in_percent
 
 EMPTY = "—"
@@ -15,66 +13,26 @@ EMPTY = "—"
 
 EMPTY_WORDS = "empty in the paper"
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One method under one threat.
-
-    Args:
-        text: mean, or a word for the state.
-        detail: range over the seeds, and how many of them are missing; may be empty.
-        state: whether there is a value, or why not.
-        is_best: whether no other mean of the line reads greater; False until the line is complete.
-        paper: the paper's cell, None where the paper has no such column.
-    """
-
-    text: str
-    detail: str = ""
-    state: State
-    is_best: bool = False
-    paper: str | None = None
-
-    @property
-    def words(self) -> str:
-        """Text and detail."""
-        return f"{self.text} ({self.detail})" if self.detail else self.text
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A table of accuracies.
-
-    Args:
-        title: shown above it.
-        note: what a reader must know to read it.
-        columns: the methods, each with whether the paper has a column for it.
-        groups: headings, which may be empty, and the lines below each, a label and its cells.
-    """
-
-    title: str
-    note: str
-    columns: tuple[tuple[str, bool], ...]
-    groups: tuple[tuple[str, tuple[tuple[str, tuple[Cell, ...]], ...]], ...]
-
-    @property
-    def has_paper(self) -> bool:
-        """Whether the paper has any of its columns."""
-        return any(has_paper for _, has_paper in self.columns)
+CAPTION = (
+    "Mean over the seeds, and their range in small print. The best mean of a line is bold when the "
+    "line is complete."
+)
 
 
 def grid(view: AccuracyTable, collection: Collection) -> Grid:
     """Return the table that shows `view`."""
     n = len(view.columns)
     lines = [(row.group, (row.label, _cells(row, n, collection))) for row in view.rows]
+    columns = tuple(
+        (name, any(row.paper[i : i + 1] not in ((), (None,)) for row in view.rows))
+        for i, name in enumerate(view.columns)
+    )
+    has_paper = any(has_paper for _, has_paper in columns)
     return Grid(
         title=view.title,
         note=view.note,
-        columns=tuple(
-            (name, any(row.paper[i : i + 1] not in ((), (None,)) for row in view.rows))
-            for i, name in enumerate(view.columns)
-        ),
+        caption=CAPTION + (" Values of the paper are in italics." if has_paper else ""),
+        columns=columns,
         groups=tuple(
             (group, tuple(line for _, line in some))
             for group, some in groupby(lines, key=lambda pair: pair[0])

@@ -30,7 +30,9 @@ def number(value: float) -> str:
 
 def unfinished(run: Summary) -> str:
     """Describe the progress of a run that has not ended."""
-    return f"unfinished, step {run.n_steps} of {run.config.get('n_steps', '?')}"
+    wanted = run.config.get("n_steps", "?")
+    total = f"{wanted:,}" if isinstance(wanted, int) else wanted
+    return f"unfinished, step {run.n_steps:,} of {total}"
 
 
 def ending(run: Summary) -> str:

@@ -3,16 +3,18 @@
 from collections.abc import Collection as Container
 from collections.abc import Sequence
 
-from holdfast.lab.report._accuracy_table import EMPTY, EMPTY_WORDS, Cell, Grid
+from holdfast.lab.report._accuracy_table import EMPTY, EMPTY_WORDS
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._note_markup import code, escaped, note_markdown
 from holdfast.lab.report._sections import Item, Section
-from holdfast.lab.report.figures import DataTable
+from holdfast.lab.report.figures import Cell, DataTable, Grid
 
 
-def markdown_report(found: Collection, sections: Sequence[Section], figure_path: str) -> str:
+def markdown_report(
+    found: Collection, sections: Sequence[Section], figure_path: str, title: str
+) -> str:
     """Write the whole report; `figure_path` has braces in the place of a figure's name."""
-    blocks = ["# Report", found.overview]
+    blocks = [f"# {escaped(title)}", found.overview]
     if found.problems:
         blocks += ["## Problems", "\n".join(f"- {escaped(problem)}" for problem in found.problems)]
     for section in sections:
@@ -30,7 +32,7 @@ def markdown_table(table: Grid | DataTable) -> str:
     for group, lines in table.groups:
         if group:
             rows.append([f"**{escaped(group)}**", *("" for _ in table.columns)])
-        rows += [[escaped(label), *map(_cell, cells)] for label, cells in lines]
+        rows += [[_label(table, label), *map(_cell, cells)] for label, cells in lines]
     return _table(columns, rows)
 
 
@@ -42,6 +44,11 @@ def _table(
     return "\n".join(f"| {' | '.join(row)} |" for row in [columns, alignment, *rows]) + "\n"
 
 
+def _label(table: Grid, label: str) -> str:
+    setting = table.settings.get(label)
+    return f"{escaped(label)} ({escaped(setting)})" if setting else escaped(label)
+
+
 def _cell(cell: Cell) -> str:
     text = f"**{escaped(cell.text)}**" if cell.is_best else escaped(cell.text)
     text += f" ({escaped(cell.detail)})" if cell.detail else ""
@@ -51,9 +58,13 @@ def _cell(cell: Cell) -> str:
 
 
 def _section(section: Section, figure_path: str) -> list[str]:
-    blocks = [f"## {escaped(section.title)}", escaped(section.about)]
+    blocks = [f"## {escaped(section.title)}"]
+    blocks += [f"**{escaped(section.verdict)}**"] if section.verdict else []
+    blocks.append(escaped(section.about))
     blocks += [f"Command: {code(section.command)}"] if section.command else []
     blocks.append(note_markdown(section.note))
+    names = [f"{escaped(name)}: {escaped(text)}" for name, text in section.names.items()]
+    blocks.append("; ".join(names) + "." if names else "")
     for item in section.items:
         blocks += _item(section, item, figure_path)
     facts = [f"- {name}: {escaped(text)}" for name, text in section.provenance.facts]
@@ -68,6 +79,8 @@ def _item(section: Section, item: Item, figure_path: str) -> list[str]:
     blocks = [f"### {escaped(item.title)}", escaped(item.note)]
     if isinstance(item, Grid):
         return [*blocks, markdown_table(item)]
+    if item.grid is not None:
+        return [*blocks, markdown_table(item.grid)]
     if item.panels:
         blocks.append(f"![{escaped(item.title)}]({figure_path.format(section.stem(item))})")
     blocks += [escaped(remark) for remark in item.remarks]

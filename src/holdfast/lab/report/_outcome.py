@@ -43,6 +43,11 @@ class Outcome:
         return fmean(self.values) if self.state == "value" else None
 
     @property
+    def height(self) -> float:
+        """The mean, for sorting; a run that diverged is below all others."""
+        return -1.0 if self.mean is None else self.mean
+
+    @property
     def range(self) -> tuple[float, float] | None:
         """Smallest and largest value; None for fewer than two values, or if a run diverged."""
         is_shown = len(self.values) > 1 and self.state == "value"

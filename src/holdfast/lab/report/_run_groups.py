@@ -1,20 +1,23 @@
 """Runs without a study, grouped by configuration."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any, final
 
-from holdfast.lab.config import config_from_json, format_rule, format_threat
+from holdfast.aggregators import rules
+from holdfast.lab.config import Config, Workers, config_from_json, format_rule, format_threat
 from holdfast.lab.records import Summary
-from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._formatting import ending
-from holdfast.lab.report._outcome import outcome
-from holdfast.lab.report.figures import Curves, DataTable
-from holdfast.lab.report.figures._metrics import accuracy_in_percent
+from holdfast.lab.schemes import SendEverything, schemes
 
-NAMED = ("data", "model", "rule", "threat", "bad")
+CLEAN = "clean"
+"""The threat of runs without one."""
+
+UNGROUPED = ("seed", "evaluate_every", "rows_every")
+"""Fields that do not separate groups: the seed, and what only says how often a run is recorded."""
+
+NAMED = ("rule", "threat", "bad")
 """Settings that are derived from the configuration, as they are typed on the command line."""
 
 COVERED = {
@@ -25,7 +28,8 @@ COVERED = {
 }
 """Fields of a configuration, and the named settings that usually tell them apart."""
 
-_NUMERIC = re.compile(r"[\d.,%e+-]*")
+TYPED = {"n_steps": "steps", "n_rows": "rows", "row_size": "batch", "n_trusted": "trusted"}
+"""Fields whose option of the command line has another name."""
 
 
 @final
@@ -39,60 +43,28 @@ class RunGroup:
     settings: Mapping[str, str]
     runs: tuple[Summary, ...]
 
+    @property
+    def is_attacked(self) -> bool:
+        """Whether there is a threat."""
+        return self.settings["threat"] != CLEAN
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The hashes of the runs."""
+        return tuple(run.hash for run in self.runs)
+
 
 def group_runs(runs: Iterable[Summary]) -> list[RunGroup]:
     """Group runs by configuration, sorted by their settings."""
     groups: dict[str, list[Summary]] = {}
     for run in runs:
-        key = {name: value for name, value in run.config.items() if name != "seed"}
+        key = {name: value for name, value in run.config.items() if name not in UNGROUPED}
         groups.setdefault(json.dumps(key, sort_keys=True), []).append(run)
     made = [
         RunGroup(settings=_settings(some[0].config), runs=tuple(sorted(some, key=_seed)))
         for some in groups.values()
     ]
     return sorted(made, key=lambda group: list(group.settings.items()))
-
-
-def group_table(groups: Sequence[RunGroup]) -> DataTable:
-    """Make a table with one line per group: the rule, and a column per setting that differs."""
-    names = [name for name in NAMED if name == "rule" or _differ(groups, name)]
-    names += differing(groups)
-    columns = (*_short_names(names), "seeds", "accuracy (%)", "end")
-    rows = [
-        (
-            *(group.settings.get(name, "") for name in names),
-            ", ".join(str(run.config.get("seed", "")) for run in group.runs),
-            _accuracy(group),
-            "; ".join(dict.fromkeys(ending(run) for run in group.runs)),
-        )
-        for group in groups
-    ]
-    is_text = [any(not _NUMERIC.fullmatch(row[i]) for row in rows) for i in range(len(columns))]
-    texts = {i for i, some in enumerate(is_text) if some} - {columns.index("accuracy (%)")}
-    return DataTable(
-        caption="Final test accuracy", columns=columns, rows=tuple(rows), texts=frozenset(texts)
-    )
-
-
-def group_summary(groups: Sequence[RunGroup]) -> str:
-    """Describe the settings that all groups have in common."""
-    names = [name for name in NAMED if name != "rule" and not _differ(groups, name)]
-    shared = [f"{name} {groups[0].settings[name]}" for name in names if groups[0].settings[name]]
-    about = "One line per configuration, with mean and range over its seeds."
-    return f"{about} In common: {', '.join(shared)}." if shared else about
-
-
-def group_curves(groups: Sequence[RunGroup]) -> Curves:
-    """Make curves with a panel per data set, model and threat, and a line per group."""
-    by_panel: dict[str, list[RunGroup]] = {}
-    for group in groups:
-        data, model, _, threat, bad = (group.settings[name] for name in NAMED)
-        words = (data, model, "no threat" if threat == "none" else f"{threat} {bad}".strip())
-        by_panel.setdefault(", ".join(filter(None, words)), []).append(group)
-    # All panels use the same names, so that a method has one label and one color.
-    names = dict.fromkeys(name for some in by_panel.values() for name in differing(some))
-    panels = {title: _lines(some, list(names)) for title, some in by_panel.items()}
-    return Curves(title="Test accuracy over the steps", x="step", y="accuracy", panels=panels)
 
 
 def differing(groups: Sequence[RunGroup]) -> list[str]:
@@ -109,52 +81,90 @@ def differing(groups: Sequence[RunGroup]) -> list[str]:
     return found
 
 
-def _differ(groups: Sequence[RunGroup], name: str) -> bool:
-    return len({group.settings[name] for group in groups}) > 1
+def short_names(names: Sequence[str]) -> list[str]:
+    """Shorten `optimizer.lr` to `lr` and `optimizer.name` to `optimizer`, if that is unique."""
+    short = [name.removesuffix(".name").rpartition(".")[2] for name in names]
+    short = [TYPED.get(name, name).replace("_", "-") for name in short]
+    return [a if short.count(a) == 1 else name for a, name in zip(short, names, strict=True)]
 
 
-def _lines(groups: Sequence[RunGroup], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    lines: dict[str, tuple[str, ...]] = {}
-    for group in groups:
-        pairs = zip(_short_names(names), names, strict=True)
-        more = [
-            f"{short} {group.settings[name]}" for short, name in pairs if name in group.settings
-        ]
-        label = ", ".join([group.settings["rule"], *more])
-        lines[label] = (*lines.get(label, ()), *(run.hash for run in group.runs))
-    return lines
+def ranges(numbers: Iterable[int]) -> str:
+    """Format whole numbers, three or more in a row as a range.
 
-
-def _accuracy(group: RunGroup) -> str:
-    runs = {run.hash: run for run in group.runs}
-    found = Collection(runs=runs, measurements={}, studies=())
-    return outcome(found, list(runs), accuracy_in_percent).words()
+    Example:
+        >>> ranges([0, 1, 2, 5, 7, 8])
+        '0 to 2, 5, 7, 8'
+    """
+    rows: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if rows and n == rows[-1][-1] + 1:
+            rows[-1].append(n)
+        else:
+            rows.append([n])
+    words = [f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows]
+    return ", ".join(words)
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, str]:
-    data, model = (str(config.get(name, "")) for name in ("data", "model"))
-    named = dict(zip(NAMED, (data, model, *_typed(config)), strict=True))
-    return named | {name: value for name, value in _leaves(config) if name not in (*NAMED, "seed")}
-
-
-def _typed(config: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return rule, threat and share of bad rows as they are typed on the command line."""
+    """Return the settings of a configuration, which may be of another version, or not ours."""
+    fields = {name: value for name, value in config.items() if name not in UNGROUPED}
     try:
         known = config_from_json(config)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        # Of another version, or not ours: the name alone; other fields become columns.
-        rule, threat = config.get("rule"), config.get("threat")
-        attack = (
-            threat.get("attack") or threat.get("corruption")
-            if isinstance(threat, Mapping)
-            else None
-        )
-        return _name(rule, "unknown"), _name(attack, "none"), ""
-    adversaries = known.threat.adversaries
-    share = f"{adversaries.bad_fraction:.0%}" if adversaries.n_bad is None else adversaries.n_bad
-    threat_text = format_threat(known.threat)
-    rule_text = format_rule(known.rule, known.selector, known.memory)
-    return rule_text, threat_text, "" if threat_text == "none" else str(share)
+        named = _foreign(config)
+    else:
+        adversaries = known.threat.adversaries
+        share, n_bad = adversaries.bad_fraction, adversaries.n_bad
+        bad = f"{100 * (share or 0.0):g} %" if n_bad is None else str(n_bad)
+        threat = format_threat(known.threat)
+        named = (_method(known), *((CLEAN, "") if threat == "none" else (threat, bad)))
+        fields |= {"threat": _threat(known, fields)} | _workers(known, fields)
+    return dict(zip(NAMED, named, strict=True)) | dict(_leaves(fields))
+
+
+def _foreign(config: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return names alone, of which the fields tell those apart that differ."""
+    rule, threat = config.get("rule"), config.get("threat")
+    parts = threat if isinstance(threat, Mapping) else {}
+    attack = parts.get("attack") or parts.get("corruption")
+    return _name(rule, "unknown"), _name(attack, CLEAN), ""
+
+
+def _method(config: Config) -> str:
+    """Return what is compared: a rule, or the scheme of the workers and its rule."""
+    rule = format_rule(config.rule, config.selector, config.memory)
+    if config.workers is None or isinstance(config.workers.scheme, SendEverything):
+        return rule
+    scheme = config.workers.scheme
+    name, _, more = schemes.format(scheme).partition("(")
+    # The share that is sent is what most readers ask for, so it is shown even if it is the default.
+    if (send := getattr(scheme, "send", None)) is not None and "send=" not in more:
+        more = f"send={send:g}" + (f", {more}" if more else ")")
+    text = f"{name}({more}" if more else name
+    return text if config.rule == rules.parse(scheme.default_rule) else f"{text} + {rule}"
+
+
+def _threat(config: Config, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a threat's name and share do not say: nothing where nobody is bad."""
+    threat, share = config.threat, ("adversaries", "attack", "corruption", "lie")
+    if format_threat(threat) == "none":
+        return {}
+    more = {name: value for name, value in fields["threat"].items() if name not in share and value}
+    is_fixed = config.workers is None and not threat.adversaries.redrawn
+    return {**more, **({"fixed": True} if is_fixed else {})}
+
+
+def _workers(config: Config, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what takes the place of some fields where rows have owners."""
+    if config.workers is None:
+        return {}
+    usual = {entry.name: getattr(Workers(), entry.name) for entry in dataclass_fields(Workers)}
+    own = {
+        name: value
+        for name, value in fields["workers"].items()
+        if name != "scheme" and value != usual[name]
+    }
+    return {"workers": config.n_rows, "n_rows": None, **own}
 
 
 def _name(part: object, default: str) -> str:
@@ -162,18 +172,12 @@ def _name(part: object, default: str) -> str:
 
 
 def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the paths and values of all fields."""
+    """Yield the paths and values of all fields but those in :data:`NAMED`, and not null."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield from _leaves(value, f"{path}.{key}" if path else str(key))
-    else:
+    elif path not in NAMED and node is not None:
         yield path, node if isinstance(node, str) else json.dumps(node)
-
-
-def _short_names(names: Sequence[str]) -> list[str]:
-    """Shorten `optimizer.lr` to `lr` and `optimizer.name` to `optimizer`, if that is unique."""
-    short = [name.removesuffix(".name").rpartition(".")[2] for name in names]
-    return [a if short.count(a) == 1 else name for a, name in zip(short, names, strict=True)]
 
 
 def _seed(run: Summary) -> tuple[str, str]:

@@ -3,15 +3,17 @@
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from holdfast.lab.records import MeasurementRecord, Study, Summary
-from holdfast.lab.report._accuracy_table import Grid, grid
+from holdfast.lab.report._accuracy_table import grid
 from holdfast.lab.report._collection import Collection
+from holdfast.lab.report._comparison import compare
 from holdfast.lab.report._formatting import counted
-from holdfast.lab.report._run_groups import group_curves, group_runs, group_summary, group_table
-from holdfast.lab.report.figures import AccuracyTable, Chart, DataTable, View, chart
+from holdfast.lab.report._own_runs import about_runs, run_items
+from holdfast.lab.report._run_groups import group_runs, ranges
+from holdfast.lab.report.figures import AccuracyTable, Chart, DataTable, Grid, View, chart
 
 Item = Grid | Chart | DataTable
 
@@ -39,7 +41,9 @@ class Section:
         slug: name in addresses and file names. :func:`arrange` makes it safe and unique; names of
             what belongs to the section add a dot, which no slug has.
         title: heading.
+        verdict: the result in a sentence; may be empty.
         about: the setting.
+        names: what short names in its tables and figures stand for, by the name.
         command: command line that runs it; may be empty.
         note: how to read the results; may be empty.
         items: tables and figures.
@@ -49,7 +53,9 @@ class Section:
 
     slug: str
     title: str
+    verdict: str = ""
     about: str
+    names: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     note: str = ""
     items: tuple[Item, ...]
@@ -69,15 +75,28 @@ class Section:
         for item in self.items:
             if isinstance(item, Chart):
                 stem = self.stem(item)
+                yield from ((stem, grid) for grid in [item.grid] if grid is not None)
                 yield from ((f"{stem}-{i}", table) for i, table in enumerate(item.tables, start=1))
             else:
                 yield self.stem(item), item
 
 
 def study_section(
-    study: Study, views: Iterable[View], collection: Collection, note: str = ""
+    study: Study,
+    views: Iterable[View],
+    collection: Collection,
+    note: str = "",
+    names: Mapping[str, str] | None = None,
 ) -> Section:
-    """Return the section of a study that shows these views of its runs and measurements."""
+    """Return the section of a study that shows these views of its runs and measurements.
+
+    Args:
+        study: the study.
+        views: tables and figures.
+        collection: what they show.
+        note: how to read the results; Markdown.
+        names: what short names stand for, by the name.
+    """
     wanted = sorted(study.references)
     runs = [collection.runs[key] for key in wanted if key in collection.runs]
     measured = [collection.measurements[k] for k in wanted if k in collection.measurements]
@@ -85,6 +104,7 @@ def study_section(
         slug=study.name,
         title=study.title,
         about=study.about,
+        names=dict(names or {}),
         command=shlex.join(study.command),
         note=note,
         items=tuple(_item(view, collection) for view in views),
@@ -98,11 +118,13 @@ def arrange(sections: Sequence[Section], collection: Collection) -> tuple[Sectio
     covered = frozenset(key for section in sections for key in section.runs)
     others = [run for key, run in collection.runs.items() if key not in covered]
     groups = group_runs(others)
+    comparison = compare(groups, collection)
     rest = Section(
         slug="other-runs",
         title="Other runs" if collection.studies else "Runs",
-        about=group_summary(groups) if groups else "",
-        items=(group_table(groups), chart(group_curves(groups), collection)),
+        verdict=comparison.verdict(),
+        about=about_runs(groups),
+        items=run_items(groups, comparison, collection),
         provenance=_provenance(others),
     )
     parts = [*sections, rest]
@@ -144,7 +166,7 @@ def _provenance(
     seeds = {one.config["seed"] for one in documents if isinstance(one.config.get("seed"), int)}
     facts = [
         ("Results", _counts(len(runs), len(measurements), n_wanted or len(documents))),
-        ("Seeds", ", ".join(map(str, sorted(seeds)))),
+        ("Seeds", ranges(seeds)),
         ("Versions", _distinct(_versions(one.versions or {}) for one in documents)),
         ("Machine", _distinct(_machine(one.machine or {}) for one in documents)),
     ]

@@ -18,6 +18,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
     "notice": ("#fdf4e0", "#2f2716"),
     "notice-rule": ("#d9a521", "#b98b1f"),
     "bad": ("#c62f2f", "#ff8f85"),
+    "heat": ("#4a6fa5", "#7d9fd0"),
     "weight": ("#3f7fd0", "#3f7fd0"),
     "bad-row": ("#c62f2f", "#c62f2f"),
     "rejected-row": ("#b07d00", "#b07d00"),

@@ -25,6 +25,7 @@ def write_report(
     formats: Sequence[str] = ("svg", "png", "pdf"),
     sections: Sequence[Section] = (),
     problems: Sequence[str] = (),
+    title: str = "Report",
 ) -> Path:
     """Write the page, a Markdown version, the tables and the figures.
 
@@ -37,6 +38,7 @@ def write_report(
             "svg", or else the first.
         sections: sections of studies; runs in none of them are shown in a section of their own.
         problems: sentences shown with those of the collection.
+        title: title of the page.
 
     Returns:
         The path of the page.
@@ -57,8 +59,8 @@ def write_report(
         export(chart, styles, folder / FIGURES / stem, given)
     for stem, table in (named for section in made for named in section.tables()):
         _write(folder / TABLES / f"{stem}.md", markdown_table(table))
-    _write(folder / "report.md", markdown_report(found, made, f"{FIGURES}/{{}}.{given[0]}"))
-    return _write(folder / "index.html", page(found, made, styles, given))
+    _write(folder / "report.md", markdown_report(found, made, f"{FIGURES}/{{}}.{given[0]}", title))
+    return _write(folder / "index.html", page(found, made, styles, given, title))
 
 
 def _write(path: Path, text: str) -> Path:

@@ -110,13 +110,8 @@ def sweep(
         command: the command line, for the records.
     """
     observer.planned(runs)
-    result, waiting = SweepResult(n_runs=len(runs)), deque[PlannedRun]()
-    for run in runs:
-        if hash_of(run.config) in known or run.has_ended:
-            result.n_ended += 1
-            observer.known(run)
-        else:
-            waiting.append(run)
+    waiting = deque(_runs_left(runs, known, observer))
+    result = SweepResult(n_runs=len(runs), n_ended=len(runs) - len(waiting))
     # However few runs are left: another number of threads would round differently.
     n_threads = threads_each(n_workers) if n_threads is None else n_threads
     options = {
@@ -145,6 +140,19 @@ def sweep(
         stop_sender.close()
         stop_receiver.close()
     return result
+
+
+def _runs_left(
+    runs: Sequence[PlannedRun], known: Container[str], observer: SweepObserver
+) -> list[PlannedRun]:
+    """The runs that have not ended; the others are reported as known."""
+    left = []
+    for run in runs:
+        if hash_of(run.config) in known or run.has_ended:
+            observer.known(run)
+        else:
+            left.append(run)
+    return left
 
 
 def _take_news(

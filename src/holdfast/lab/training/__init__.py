@@ -2,6 +2,7 @@
 
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._evaluation import evaluate
+from holdfast.lab.training._own_record import read_own
 from holdfast.lab.training._run import Watcher, follow, resume, run, trained_model
 from holdfast.lab.training._tensorboard import TensorBoard
 
@@ -11,6 +12,7 @@ __all__ = [
     "Watcher",
     "evaluate",
     "follow",
+    "read_own",
     "resume",
     "run",
     "trained_model",

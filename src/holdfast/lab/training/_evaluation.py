@@ -16,6 +16,10 @@ CHUNK = 100
 memory each time, which the system clears first."""
 
 
+MEASURES = ("accuracy", "test_loss", "attack_success")
+"""What :func:`evaluate` may measure."""
+
+
 def evaluate(
     model: nn.Module, data: DataSet, corruption: Corruption | None = None
 ) -> dict[str, Any]:

@@ -3,15 +3,16 @@
 import io
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from holdfast.checks import check_nonnegative, failure
+from holdfast.checks import check_nonnegative
 from holdfast.errors import DivergedError, NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.config import Config, config_from_json, config_to_json, hash_of
 from holdfast.lab.data import load
@@ -22,8 +23,7 @@ from holdfast.lab.records import (
     Journal,
     Record,
     create_record,
-    is_record,
-    load_checkpoint,
+    extend_record,
     machine,
     read_record,
     save_checkpoint,
@@ -32,12 +32,17 @@ from holdfast.lab.records import (
 from holdfast.lab.training._crew import Alone, Crew
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import training
+from holdfast.lab.training._own_checkpoint import (
+    CHECKPOINT_FILE,
+    read_own_checkpoint,
+    refusing_misfits,
+    restore,
+)
+from holdfast.lab.training._own_record import read_own, without_evaluation
 from holdfast.lab.training._tensorboard import TensorBoard
 
 if TYPE_CHECKING:
     from holdfast.distributed import Ranks
-
-CHECKPOINT_FILE = "checkpoint.pt"
 
 Watcher = Callable[[Mapping[str, Any]], None]
 """Receives every new entry after it was written to the record."""
@@ -61,7 +66,8 @@ def run(
 
     A run in the folder that has ended is returned unchanged. One that was stopped or killed is
     resumed after its last checkpoint; its record will be equal, except timings, to that of an
-    uninterrupted run.
+    uninterrupted run. So is one that has finished with fewer steps, unless its schedule depends on
+    the number of steps.
 
     Args:
         config: the configuration.
@@ -83,7 +89,7 @@ def run(
         from before) or, if the run was stopped, None.
 
     Raises:
-        ValueError: if the folder holds another run.
+        ValueError: if the folder holds another run, or one that cannot be extended.
         MissingDataError: if the data set is missing.
         RunInUseError: if another process trains this run.
         OSError: if a file cannot be written.
@@ -91,7 +97,7 @@ def run(
     folder, device = Path(folder), torch.device(device)
     check_nonnegative("checkpoint_seconds", checkpoint_seconds)
     crew: Crew = Alone() if ranks is None else ranks
-    known = crew.together(lambda: _read_own(config, folder))
+    known = crew.together(lambda: read_own(config, folder))
     if crew.any(known is not None and known.end is not None):
         return read_record(folder)
     experiment = crew.together(lambda: _experiment(config, data_dir, device, ranks))
@@ -126,7 +132,7 @@ def _take_up(
 ) -> tuple[Record | None, int]:
     """The record that is in the folder, or None and a new one, and the step from which to go on."""
     config, ranks = experiment.config, experiment.ranks
-    known = _read_own(config, folder)  # again: another process may have used the folder
+    known = read_own(config, folder)  # again: another process may have used the folder
     if known is not None and known.end is not None:
         return known, config.n_steps
     if known is None:
@@ -134,6 +140,8 @@ def _take_up(
         if ranks is not None:
             where["ranks"] = [{"host": one.host, "device": one.device} for one in ranks.members]
         create_record(folder, config_to_json(config), **where, command=list(command))
+    elif known.hash != hash_of(config):
+        extend_record(folder, config_to_json(config), command=list(command))
     return known, _restore(experiment, folder, journal)
 
 
@@ -190,23 +198,26 @@ def follow(
                 return
 
 
-def resume(folder: str | os.PathLike[str], **options: Any) -> Record:
-    """Resume the run in a folder; options as in :func:`run`."""
-    return run(config_from_json(read_record(Path(folder)).config), folder, **options)
+def resume(folder: str | os.PathLike[str], *, n_steps: int | None = None, **options: Any) -> Record:
+    """Resume the run in a folder, if given to another number of steps; options as in :func:`run`."""
+    config = config_from_json(read_record(Path(folder)).config)
+    return run(config if n_steps is None else replace(config, n_steps=n_steps), folder, **options)
 
 
 def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
     """The model of a run at its last checkpoint, in eval mode."""
     folder = Path(folder)
-    config = config_from_json(read_record(folder).config)
-    if not (folder / CHECKPOINT_FILE).exists():
+    known = read_record(folder)
+    config, path = config_from_json(known.config), folder / CHECKPOINT_FILE
+    if not path.exists():
         raise FileNotFoundError(
             f"`folder` must hold a checkpoint ({CHECKPOINT_FILE}), got {folder}, "
             "whose run ended before its first."
         )
-    state = load_checkpoint(folder / CHECKPOINT_FILE)
+    state = read_own_checkpoint(known, config)
     model = architecture(config.model)(shape=tuple(state["shape"]), generator=torch.Generator())
-    model.load_state_dict(state["experiment"]["model"])
+    with refusing_misfits(path):
+        model.load_state_dict(state["experiment"]["model"])
     return model.eval()
 
 
@@ -220,39 +231,17 @@ def _experiment(
 
 
 def _share_start(experiment: Experiment, ranks: "Ranks", step: int) -> int:
-    """Give all ranks the step and the state of rank 0, where the checkpoint is; returns the step."""
+    """Give all ranks the step and the state of rank 0, where the checkpoint is; returns the
+    step.
+    """
     buffer = io.BytesIO()
     if ranks.is_first:
         torch.save(experiment.state_dict(), buffer)
     step, content = ranks.from_first((step, buffer.getvalue()))
     if not ranks.is_first:
-        experiment.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu"))
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        experiment.load_state_dict(state)
     return step
-
-
-def _read_own(config: Config, folder: Path) -> Record | None:
-    """The record in the folder, if any; a record of another run is refused."""
-    if not is_record(folder):
-        return None
-    known = read_record(folder)
-    if known.hash != hash_of(config):
-        differences = ", ".join(_differences(known.config, config_to_json(config)))
-        other = f"{folder}, which holds another ({differences})"
-        raise failure("folder", "be new, or hold this very run", other)
-    return known
-
-
-def _differences(there: object, here: object, name: str = "") -> Iterator[str]:
-    """What differs between two configurations, such as "`optimizer.lr` is 0.1 there, 0.2 here"."""
-    both = (there, here)
-    names = [one.get("name") if isinstance(one, dict) else one for one in both]
-    # Two rules, say, have different fields; their names tell more.
-    if isinstance(there, dict) and isinstance(here, dict) and names[0] == names[1]:
-        for key in {**there, **here}:
-            inner = f"{name}.{key}" if name else key
-            yield from _differences(there.get(key), here.get(key), inner)
-    elif there != here:
-        yield f"`{name}` is {names[0]} there, {names[1]} here"
 
 
 def _withdraw(folder: Path) -> None:
@@ -269,12 +258,17 @@ def _restore(experiment: Experiment, folder: Path, journal: Journal) -> int:
     if not path.exists():
         journal.cut(0)
         return 0
-    state = load_checkpoint(path)
-    if state.get("hash") != hash_of(experiment.config):
-        raise failure("folder", "hold a checkpoint of this very run", f"another in {path}")
+    config, known = experiment.config, read_record(folder)
+    state = read_own_checkpoint(known, config)
     journal.cut(state["n_bytes"])
-    experiment.load_state_dict(state["experiment"])
-    return int(state["step"])
+    restore(experiment, state["experiment"], path)
+    step = int(state["step"])
+    # The last step of the shorter run was evaluated, which that of a longer one may not be.
+    last = known.entries[step - 1] if 0 < step <= len(known.entries) else {}
+    is_due = step % config.evaluate_every == 0 or step == config.n_steps
+    if "accuracy" in last and not is_due:
+        journal.amend(without_evaluation(last))
+    return step
 
 
 def _save(experiment: Experiment, folder: Path, journal: Journal, step: int) -> None:

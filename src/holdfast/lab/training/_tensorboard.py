@@ -7,6 +7,8 @@ from typing import Any, final
 
 import torch
 
+from holdfast.errors import DISTRIBUTION
+
 SCALARS = (
     *("loss", "lr", "accuracy", "test_loss", "attack_success", "bad_weight"),
     *("n_rejected", "residual", "memory_norm", "gap"),
@@ -17,7 +19,7 @@ SCALARS = (
 class TensorBoard:
     """A watcher that writes TensorBoard files into `tensorboard` in the run's folder.
 
-    Needs the extra `holdfast[tensorboard]`. After a resume, repeated steps replace the old ones.
+    Needs the extra `tensorboard`. After a resume, repeated steps replace the old ones.
 
     Args:
         folder: the run's folder.
@@ -28,7 +30,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ValueError(
-                "`tensorboard` must be installed (pip install 'holdfast[tensorboard]'), "
+                f"`tensorboard` must be installed (pip install '{DISTRIBUTION}[tensorboard]'), "
                 f"got: {error}."
             ) from error
         self._make = SummaryWriter

@@ -5,6 +5,8 @@ from typing import Any
 
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report.figures._chart import Chart, DataTable
+from holdfast.lab.report.figures._grid import Cell, Grid
+from holdfast.lab.report.figures._heat_map import heat_map
 from holdfast.lab.report.figures._measured import measured, value_table
 from holdfast.lab.report.figures._pictures import pictures
 from holdfast.lab.report.figures._row_weights import row_weights
@@ -33,9 +35,11 @@ from holdfast.lab.report.figures._views import (
 
 __all__ = [
     "AccuracyTable",
+    "Cell",
     "Chart",
     "Curves",
     "DataTable",
+    "Grid",
     "Lines",
     "Measured",
     "MeasuredPanel",
@@ -52,6 +56,7 @@ __all__ = [
     "ValueTable",
     "View",
     "chart",
+    "heat_map",
 ]
 
 CHARTS: Mapping[type[View], Callable[[Any, Collection], Chart]] = {

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._formatting import counted
 from holdfast.lab.report._series_style import PRINT, SeriesStyle
+from holdfast.lab.report.figures._grid import Grid
 from holdfast.lab.report.figures._views import View
 
 Shape = Literal["line", "marker", "patch", "frame"]
@@ -58,12 +59,16 @@ class Mark:
 @final
 @dataclass(frozen=True, kw_only=True)
 class DataTable:
-    """A table; the first column names the row, `texts` are the columns aligned as text."""
+    """A table; the first column names the row, `texts` are the columns aligned as text.
+
+    `labels` are those of the rows in figures, which have a color; may be empty.
+    """
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     texts: frozenset[int] = frozenset({0})
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +121,8 @@ class Chart:
         remarks: sentences about missing or hidden values.
         keys: collective name of the labels.
         tables: tables that are shown with the figure, unlike those of the panels.
-        pictures: images, if it is made of them.
+        pictures: images, if it is made of them; the page shows them in place of the panels.
+        grid: a table, if it is one; likewise.
     """
 
     kind: str
@@ -127,6 +133,7 @@ class Chart:
     keys: str = "Methods"
     tables: tuple[DataTable, ...] = ()
     pictures: PictureGrid | None = None
+    grid: Grid | None = None
 
     @property
     def labels(self) -> Mapping[str, Shape]:

@@ -126,8 +126,19 @@ def page_svg(text: str, prefix: str) -> str:
         )
         element.tail = None
         element.text = None if element.text is None or not element.text.strip() else element.text
+    for element in root.iter():
+        _share_style(element)
     root.attrib = {"viewBox": root.attrib["viewBox"], "aria-hidden": "true", "focusable": "false"}
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _share_style(parent: ElementTree.Element) -> None:
+    """Give the style of markers that have the same one to their parent, for a smaller page."""
+    styles = {child.get("style") if _name(child.tag) == "use" else None for child in parent}
+    if len(styles) == 1 and None not in styles and parent.get("style") is None:
+        parent.set("style", str(styles.pop()))
+        for child in parent:
+            del child.attrib["style"]
 
 
 def _name(tag: str) -> str:
@@ -148,6 +159,8 @@ def _attribute(key: str, value: str, prefix: str, referred: set[str]) -> tuple[s
         return key, f"#{prefix}-{value[1:]}"
     if key == "style":
         value = with_variables(re.sub(r"font-family: [^;]+; ?", "", value))
+    if key in ("x", "y"):
+        value = re.sub(r"(\.\d\d)\d+", r"\1", value)
     if key == "d":
         value = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(value.split()))
     return key, REFERENCE.sub(rf"url(#{prefix}-\1)", value)

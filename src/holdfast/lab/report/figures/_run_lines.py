@@ -1,7 +1,8 @@
 """Lines of runs: a metric over time, and its last value over a setting."""
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import final
 
@@ -14,8 +15,16 @@ from holdfast.lab.report.figures._line_panel import Cross, LinePanel, Spot, Trac
 from holdfast.lab.report.figures._metrics import QUANTITIES, REMARK, Quantity, step_times
 from holdfast.lab.report.figures._views import Curves, Lines, Points, Runs, Scale
 
+CUT = (
+    "Where a run diverged, losses above one and a half times the greatest of the other runs are "
+    "drawn at the top."
+)
+
 WIDE = 1000.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
+
+BEYOND = 1.5
+"""Times the greatest loss of runs that did not diverge, above which those that did are cut."""
 
 MAX_TICKS = 6
 
@@ -51,6 +60,7 @@ def curves(view: Curves, collection: Collection) -> Chart:
     ]
     panels = tuple(panel for panel in made if panel.labels)
     remarks = [REMARK] if axis.seconds is not None and len(present) > 1 else []
+    remarks += [CUT] if view.y == "loss" and any(panel.crosses for panel in panels) else []
     return chart_of(view, panels, [*remarks, *remarks_of(panels), *absent(collection, runs)])
 
 
@@ -75,6 +85,8 @@ def _curve_panel(
         crosses += lost
         if any(pieces) or lost:
             traces.append(Trace(label=label, pieces=tuple(piece for piece in pieces if piece)))
+    if quantity.key == "loss":
+        traces, crosses = _cut(traces, crosses)
     return LinePanel(
         title=title,
         x_label="step" if axis.seconds is None else "training time (s)",
@@ -84,6 +96,21 @@ def _curve_panel(
         crosses=tuple(crosses),
         bounds=quantity.bounds,
     )
+
+
+def _cut(traces: list[Trace], crosses: list[Cross]) -> tuple[list[Trace], list[Cross]]:
+    """Draw losses at the top of the axes where a run that diverged leaves the others far behind."""
+    lost = {cross.label for cross in crosses}
+    values = [spot.y for trace in traces if trace.label not in lost for spot in trace.spots]
+    limit = BEYOND * max(values, default=math.inf)
+    cut = [
+        tuple(
+            tuple(replace(spot, y=min(spot.y, limit)) for spot in piece) for piece in trace.pieces
+        )
+        for trace in traces
+    ]
+    kept = [replace(trace, pieces=some) for trace, some in zip(traces, cut, strict=True)]
+    return kept, [replace(c, y=None if c.y is None else min(c.y, limit)) for c in crosses]
 
 
 def _shown(hashes: Runs, collection: Collection) -> list[Summary]:

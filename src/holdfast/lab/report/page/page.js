@@ -153,7 +153,22 @@
     show(null);
   }
 
+  /* Mark a table that is wider than its place, and whether its right end is out of sight. */
+  function bindScroll(place) {
+    const mark = () => {
+      const rest = place.scrollWidth - place.clientWidth;
+      place.classList.toggle("is-wide", rest > 1);
+      place.classList.toggle("is-cut", rest - place.scrollLeft > 1);
+    };
+    place.addEventListener("scroll", mark, { passive: true });
+    new ResizeObserver(mark).observe(place);
+  }
+
   bindTheme(document.getElementById("theme"));
+  document.querySelectorAll(".scroll, .contents > ol").forEach(bindScroll);
+  addEventListener("beforeprint", () => {
+    for (const reading of document.querySelectorAll(".reading")) reading.open = true;
+  });
   document.querySelectorAll("button.copy").forEach(bindCopy);
   for (const figure of document.querySelectorAll("figure")) {
     const hidden = bindKeys(figure);
