@@ -1,11 +1,24 @@
 """Names and folders for executed examples."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
 from holdfast.aggregators import rules
+from holdfast.lab.data import data_sets
+from holdfast.lab.models import models
+from holdfast.lab.schemes import schemes
+from holdfast.registry import Names
+from holdfast.selectors import selectors
+from holdfast.threats import attacks, corruptions
+
+REGISTRIES: list[Names[Any]] = [
+    *(rules, attacks, corruptions, selectors),
+    *(data_sets, models, schemes),
+]
+"""Families to which pages add members."""
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +35,8 @@ def _example_folder(request: pytest.FixtureRequest) -> Iterator[None]:
     # Asked for here, not in the signature: a folder for each of thousands of tests takes time.
     folder = request.getfixturevalue("tmp_path")
     request.getfixturevalue("monkeypatch").chdir(folder)
-    members = dict(rules._members)
+    members = [dict(registry) for registry in REGISTRIES]
     yield
-    rules._members.clear()
-    rules._members.update(members)
+    for registry, before in zip(REGISTRIES, members, strict=True):
+        registry._members.clear()
+        registry._members.update(before)

@@ -1,7 +1,7 @@
 """Image data sets: a bundled slice of Fashion-MNIST, and full data sets that can be fetched."""
 
 from holdfast.lab.data._data_set import DataSet, Images
-from holdfast.lab.data._data_sets import CLASSES, DataDescription, data_sets
+from holdfast.lab.data._data_sets import CLASSES, DataDescription, DataFile, data_sets
 from holdfast.lab.data._fetch import fetch
 from holdfast.lab.data._idx import read_idx, read_idx_folder, write_idx
 from holdfast.lab.data._load import fashion_mnist_slice, load
@@ -11,6 +11,7 @@ from holdfast.lab.data._store import Progress
 __all__ = [
     "CLASSES",
     "DataDescription",
+    "DataFile",
     "DataSet",
     "Images",
     "Progress",

@@ -69,7 +69,7 @@ class _Run(SchemeRun):
         mirror = self._mirror[present]
         mirror += own_largest(self._momentum[present] - mirror, self._k)
         self._mirror[present] = mirror
-        return Sent(mirror, self._whole, sparse_bytes(self._k))
+        return Sent(mirror, self.whole, sparse_bytes(self._k))
 
     def kept_norms(self) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(self._momentum - self._mirror, dim=1)

@@ -25,4 +25,4 @@ class _Run(SchemeRun):
     def send(self, updates: Tensor, present: Tensor, *, liars: Liars | None = None) -> Sent:
         # A copy of all rows would take as long as the rule.
         rows = updates if len(present) == self.n else updates[present]
-        return Sent(rows, self._whole, FLOAT * self.layout.d)
+        return Sent(rows, self.whole, FLOAT * self.layout.d)

@@ -39,7 +39,7 @@ class OwnLargestRun(SchemeRun):
         self._memory += updates
         rows = own_largest(self._memory[present], self.k)
         self._memory[present] -= rows
-        return Sent(rows, self._whole, sparse_bytes(self.k))
+        return Sent(rows, self.whole, sparse_bytes(self.k))
 
     def kept_norms(self) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(self._memory, dim=1)

@@ -59,7 +59,7 @@ class _Run(SchemeRun):
         fresh = updates[present[:, None], columns] * ((1.0 - self._beta) * d / self._k)
         momentum[:, columns] += fresh
         self._momentum[present] = momentum
-        return Sent(momentum, self._whole, FLOAT * self._k)
+        return Sent(momentum, self.whole, FLOAT * self._k)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"momentum": self._momentum.clone()}

@@ -106,13 +106,17 @@ class SchemeRun(ABC):
         rule: turns the rows of a round into a direction.
         n: number of workers.
         seed: root of the random numbers.
+
+    Attributes:
+        round: the number of rounds that have ended.
+        whole: the block of all columns.
     """
 
     def __init__(self, layout: Layout, rule: Aggregator, *, n: int, seed: int) -> None:
         self.layout, self.rule, self.n, self._seed = layout, rule, n, seed
         self.round = 0
         whole = Tiling(layout.sizes, None)
-        self._whole = Block(whole, torch.arange(whole.n_tiles))
+        self.whole = Block(whole, torch.arange(whole.n_tiles))
 
     @property
     def known_rule(self) -> Callable[..., Tensor]:
