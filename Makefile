@@ -36,7 +36,7 @@ reproduce: $(VENV)/.lab
 
 # The committed results from the committed records, byte for byte.
 results: setup
-	$(BIN)/holdfast report docs/results/paper/records.jsonl --notes docs/results/paper/notes --output docs/results/paper --format svg
+	$(BIN)/holdfast report docs/results/paper/records.jsonl --notes docs/results/paper/notes --title "The paper's experiments" --output docs/results/paper --format svg
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20 --ignore tests/slow --ignore tests/package

@@ -19,7 +19,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     notes = {path.stem: path.read_text() for path in (RESULTS / "notes").glob("*.md")}
     shown, problems = sections(found, notes)
     assert not problems
-    write_report(found, folder, formats=["svg"], sections=shown)
+    title = "The paper's experiments"
+    write_report(found, folder, formats=["svg"], sections=shown, title=title)
     return folder
 
 
