@@ -87,9 +87,10 @@ def test_odd_sizes() -> None:
 
 
 WRONG_SHAPES: list[Any] = [
-    *((28, 28), [1, 28, 28], (0, 28, 28), (1, 0, 28), (1, 28, 1.5), (1, True, 28)),
-    *(None, "abc", (1, 28, 28, 1)),
+    *([1, 28, 28], (0, 28, 28), (1, 0, 28), (1, 28, 1.5), (1, True, 28)),
+    *(None, "abc", ()),
 ]
+FLAT = ("logistic-regression", "mlp", "small-mlp")
 
 
 @every_model
@@ -99,8 +100,22 @@ def test_wrong_shapes_are_refused(name: str) -> None:
             models[name](shape=shape)
 
 
+def test_samples_of_any_shape_and_number_of_classes_suit_models_without_convolutions() -> None:
+    for name, shape in itertools.product(models, ((13,), (4, 5), (2, 3, 4, 5))):
+        if name in FLAT:
+            assert models[name](shape=shape, n_classes=3)(torch.zeros(2, *shape)).shape == (2, 3)
+        else:
+            with pytest.raises(ValueError, match=r"`shape` must be \(channels, height, width\).*"):
+                models[name](shape=shape)
+
+
+def test_every_model_has_as_many_outputs_as_classes() -> None:
+    for name in models:
+        assert models[name](shape=COLOR, n_classes=7)(torch.zeros(2, *COLOR)).shape == (2, 7)
+
+
 def test_images_too_small_for_lenet_are_refused() -> None:
-    message = r"^`shape\[1\]` must be a whole number of at least 16, got 15\.$"
+    message = r"^`shape` must be \(channels, height, width\), 16 or more, .*, got \(1, 15, 28\)\.$"
     with pytest.raises(ValueError, match=message):
         lenet(shape=(1, 15, 28))
 
@@ -125,12 +140,22 @@ def for_color():
 
 def flat():
     return nn.Flatten(0)
+
+def of_seven():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 7))
+
+def broken():
+    raise RuntimeError("no luck")
+
+def needy(width):
+    return nn.Linear(width, 10)
 """
 
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_networks.py").write_text(OWN)
+    (tmp_path / "bad_networks.py").write_text("def network(:")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "own_networks", raising=False)
@@ -155,10 +180,14 @@ def test_a_function_of_the_users_is_a_model(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("nowhere:network", "No module named 'nowhere'"),
-        ("own_networks:missing", "has no attribute 'missing'"),
-        ("own_networks:number", "must return a torch.nn.Module, got int"),
-        ("own_networks:for_color", r"must take images \[b, 1, 28, 28\]"),
-        ("own_networks:flat", r"return \[b, classes\], got \(1568,\)"),
+        ("own_networks:netwrok", r"own_networks.py, got 'netwrok' \(did you mean 'network'\?\)"),
+        ("own_networks:number", "be a torch.nn.Module, returned by own_networks:number, got int"),
+        ("own_networks:broken", r"broken\(\) without arguments, got RuntimeError \(no luck\)"),
+        ("own_networks:needy", r"needy\(\) without arguments, got TypeError \("),
+        ("own_networks:for_color", r"must take samples \[b, 1, 28, 28\] and return \[b, 10\]"),
+        ("own_networks:flat", r"a score per class, got \[1568\] of own_networks:flat"),
+        ("own_networks:of_seven", r"a score per class, got \[2, 7\] of own_networks:of_seven"),
+        ("bad_networks:network", r"imported \(bad_networks\), got SyntaxError \("),
     ],
 )
 def test_what_is_no_model_is_refused(name: str, message: str) -> None:

@@ -163,7 +163,10 @@ def test_dropout_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
 
 
 def small_resnet(
-    *, shape: tuple[int, int, int] = (1, 28, 28), generator: torch.Generator | None = None
+    *,
+    shape: tuple[int, ...] = (1, 28, 28),
+    n_classes: int = 10,
+    generator: torch.Generator | None = None,
 ) -> torch.nn.Sequential:
     """Convolution, batch normalisation and dropout, of a size that tests can afford."""
     return initialized(
@@ -173,7 +176,7 @@ def small_resnet(
             torch.nn.ReLU(),
             torch.nn.Dropout(0.3),
             torch.nn.Flatten(),
-            torch.nn.Linear(4 * 6 * 6, 10),
+            torch.nn.Linear(4 * 6 * 6, n_classes),
         ),
         generator,
     )

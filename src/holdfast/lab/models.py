@@ -1,4 +1,4 @@
-"""Image classifiers with 10 classes: the models of the paper, and four simpler ones."""
+"""Classifiers of images, by default into 10 classes: the models of the paper, and four simpler ones."""
 
 import math
 from collections.abc import Callable
@@ -22,22 +22,27 @@ __all__ = [
 ]
 
 M = TypeVar("M")
-Shape = tuple[int, int, int]  # channels, height, width
+Shape = tuple[int, ...]  # channels, height, width; any other for models without convolutions
 
 GRAY: Shape = (1, 28, 28)
 COLOR: Shape = (3, 32, 32)
 
 
 class Architecture(Protocol):
-    """Builds a model with 10 outputs.
+    """Builds a model with one output per class.
 
     Args:
         shape: channels, height and width of the images.
+        n_classes: number of outputs.
         generator: draws the initial parameters; torch's global generator by default.
     """
 
     def __call__(
-        self, *, shape: Shape = ..., generator: torch.Generator | None = None
+        self,
+        *,
+        shape: Shape = ...,
+        n_classes: int = ...,
+        generator: torch.Generator | None = None,
     ) -> nn.Module: ...
 
 
@@ -46,7 +51,9 @@ models: Names[Architecture] = Names("model")
 
 
 @models.register
-def lenet(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+def lenet(
+    *, shape: Shape = GRAY, n_classes: int = 10, generator: torch.Generator | None = None
+) -> nn.Sequential:
     """The paper's LeNet-style network: 1,163,978 parameters for gray images of 28 x 28 pixels.
 
     Two convolutions with 64 channels and 5 x 5 kernels, each followed by max-pooling by 2 and ReLU;
@@ -70,14 +77,14 @@ def lenet(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> n
         for n_in in (n_channels, 64):
             layers += [nn.Conv2d(n_in, 64, 5), nn.MaxPool2d(2), nn.ReLU()]
         layers += [nn.Flatten(), nn.Linear(64 * height * width, 1024), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Dropout(0.5), nn.Linear(1024, 10))
+        return nn.Sequential(*layers, nn.Dropout(0.5), nn.Linear(1024, n_classes))
 
     return initialized(build, generator)
 
 
 @models.register
 def logistic_regression(
-    *, shape: Shape = GRAY, generator: torch.Generator | None = None
+    *, shape: Shape = GRAY, n_classes: int = 10, generator: torch.Generator | None = None
 ) -> nn.Sequential:
     """One linear layer with a convex loss: 7,850 parameters for gray images of 28 x 28 pixels.
 
@@ -85,24 +92,30 @@ def logistic_regression(
         >>> sum(parameter.numel() for parameter in logistic_regression().parameters())
         7850
     """
-    _check_shape(shape)
+    _check_lengths(shape)
     n_pixels = math.prod(shape)
-    return initialized(lambda: nn.Sequential(nn.Flatten(), nn.Linear(n_pixels, 10)), generator)
+    return initialized(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(n_pixels, n_classes)), generator
+    )
 
 
 @models.register
-def mlp(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+def mlp(
+    *, shape: Shape = GRAY, n_classes: int = 10, generator: torch.Generator | None = None
+) -> nn.Sequential:
     """One hidden layer of 128 units: 101,770 parameters for gray images of 28 x 28 pixels.
 
     Example:
         >>> sum(parameter.numel() for parameter in mlp().parameters())
         101770
     """
-    return _one_hidden_layer(128, shape, generator)
+    return _one_hidden_layer(128, shape, n_classes, generator)
 
 
 @models.register
-def resnet_18(*, shape: Shape = COLOR, generator: torch.Generator | None = None) -> nn.Sequential:
+def resnet_18(
+    *, shape: Shape = COLOR, n_classes: int = 10, generator: torch.Generator | None = None
+) -> nn.Sequential:
     """ResNet-18 for small images: 11,173,962 parameters for color images.
 
     As in the original paper, but with a 3 x 3 stem and without the first pooling, as is usual for
@@ -123,14 +136,16 @@ def resnet_18(*, shape: Shape = COLOR, generator: torch.Generator | None = None)
         for n_in, n_out, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
             blocks += [_Residual(n_in, n_out, stride), _Residual(n_out, n_out, 1)]
         stem = [nn.Conv2d(shape[0], 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)]
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, n_classes)]
         return nn.Sequential(*stem, *blocks, *head)
 
     return initialized(build, generator)
 
 
 @models.register
-def small_cnn(*, shape: Shape = COLOR, generator: torch.Generator | None = None) -> nn.Sequential:
+def small_cnn(
+    *, shape: Shape = COLOR, n_classes: int = 10, generator: torch.Generator | None = None
+) -> nn.Sequential:
     """Three convolutions for small images: 19,466 parameters for color images.
 
     Convolutions with 16, 32 and 32 channels and 3 x 3 kernels, each followed by ReLU and
@@ -148,25 +163,29 @@ def small_cnn(*, shape: Shape = COLOR, generator: torch.Generator | None = None)
         for n_in, n_out in ((n_channels, 16), (16, 32), (32, 32)):
             layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         return nn.Sequential(
-            *layers, nn.Flatten(), nn.Linear(32 * (height // 8) * (width // 8), 10)
+            *layers, nn.Flatten(), nn.Linear(32 * (height // 8) * (width // 8), n_classes)
         )
 
     return initialized(build, generator)
 
 
 @models.register
-def small_mlp(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+def small_mlp(
+    *, shape: Shape = GRAY, n_classes: int = 10, generator: torch.Generator | None = None
+) -> nn.Sequential:
     """One hidden layer of 64 units: 50,890 parameters for gray images of 28 x 28 pixels.
 
     Example:
         >>> sum(parameter.numel() for parameter in small_mlp().parameters())
         50890
     """
-    return _one_hidden_layer(64, shape, generator)
+    return _one_hidden_layer(64, shape, n_classes, generator)
 
 
 @models.register
-def tiny_cnn(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -> nn.Sequential:
+def tiny_cnn(
+    *, shape: Shape = GRAY, n_classes: int = 10, generator: torch.Generator | None = None
+) -> nn.Sequential:
     """The paper's tiny network: 412 parameters for gray images of 28 x 28 pixels.
 
     Four convolutions with 3 channels, 3 x 3 kernels, stride 2, padding 1 and GELU; a linear layer.
@@ -184,19 +203,19 @@ def tiny_cnn(*, shape: Shape = GRAY, generator: torch.Generator | None = None) -
         layers: list[nn.Module] = []
         for n_channels in (shape[0], 3, 3, 3):
             layers += [nn.Conv2d(n_channels, 3, 3, stride=2, padding=1), nn.GELU()]
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * height * width, 10))
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * height * width, n_classes))
 
     return initialized(build, generator)
 
 
 def _one_hidden_layer(
-    n_hidden: int, shape: Shape, generator: torch.Generator | None
+    n_hidden: int, shape: Shape, n_classes: int, generator: torch.Generator | None
 ) -> nn.Sequential:
-    _check_shape(shape)
+    _check_lengths(shape)
 
     def build() -> nn.Sequential:
         hidden = [nn.Flatten(), nn.Linear(math.prod(shape), n_hidden), nn.ReLU()]
-        return nn.Sequential(*hidden, nn.Linear(n_hidden, 10))
+        return nn.Sequential(*hidden, nn.Linear(n_hidden, n_classes))
 
     return initialized(build, generator)
 
@@ -239,8 +258,17 @@ class _Residual(nn.Module):
 
 
 def _check_shape(shape: object, *, smallest: int = 1) -> None:
-    if not isinstance(shape, tuple) or len(shape) != 3:
-        raise failure("shape", "be (channels, height, width)", shape)
-    check_count("shape[0]", shape[0], at_least=1)
-    for i in (1, 2):
-        check_count(f"shape[{i}]", shape[i], at_least=smallest)
+    """Check the shape of images for convolutions."""
+    _check_lengths(shape)
+    assert isinstance(shape, tuple)
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        sides = "(channels, height, width)" + (f", {smallest} or more" if smallest > 1 else "")
+        needed = f"be {sides}, for this model; mlp and logistic-regression take any"
+        raise failure("shape", needed, shape)
+
+
+def _check_lengths(shape: object) -> None:
+    if not isinstance(shape, tuple) or not shape:
+        raise failure("shape", "be the shape of a sample, such as (1, 28, 28)", shape)
+    for i, length in enumerate(shape):
+        check_count(f"shape[{i}]", length, at_least=1)

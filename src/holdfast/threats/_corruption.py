@@ -24,6 +24,9 @@ class Corruption(ABC):
     aim: ClassVar[str]
     """The quantity that the corruption changes, in one sentence."""
 
+    is_of_labels: ClassVar[bool] = False
+    """Whether only labels change, so that samples may have any shape and scale."""
+
     @property
     def needs_generator(self) -> bool:
         """Whether a call draws random numbers."""
@@ -40,7 +43,8 @@ class Corruption(ABC):
             mask: bool [N], True where a sample is bad; see :func:`rows_to_samples`.
             generator: for corruptions that need one, on the images' device or the CPU.
         """
-        check_images(images)
+        if not self.is_of_labels:
+            check_images(images)
         check_labels(labels, len(images))
         check_mask(mask, len(images), of="sample")
         if self.needs_generator:

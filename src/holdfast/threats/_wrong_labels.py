@@ -37,6 +37,7 @@ class WrongLabels(Corruption):
     n_classes: int = 10
 
     name = "wrong-labels"
+    is_of_labels = True
     aim = "Test accuracy of training by the mean; with one class, how often it is predicted."
 
     def __post_init__(self) -> None:

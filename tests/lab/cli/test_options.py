@@ -97,7 +97,9 @@ def test_every_other_name_trains() -> None:
 
 
 def test_every_field_of_a_configuration_has_an_option() -> None:
-    assert {one.name for one in fields(Config)} <= {one.field for one in OPTIONS.values()}
+    # `--data` sets both fields of the data.
+    options = {one.field for one in OPTIONS.values()} | {"own_data"}
+    assert {one.name for one in fields(Config)} <= options
     assert SPELLING["n_rows"] == "--rows"
     assert SPELLING["n_steps"] == "--steps"
     assert SPELLING["threat"] == "--attack"
@@ -251,7 +253,7 @@ def test_every_field_of_a_configuration_has_a_typed_form() -> None:
     attacked = parse_threat("huddle", Adversaries(bad_fraction=0.25, redrawn=False))
     flags |= set(typed_options(replace(base, threat=attacked)))
     fields_typed = {option.field for name, option in OPTIONS.items() if flag_of(name) in flags}
-    assert {one.name for one in fields(Config)} - fields_typed == {"memory", "n_steps"}
+    assert {one.name for one in fields(Config)} - fields_typed == {"memory", "n_steps", "own_data"}
 
 
 def test_more_steps_extend_a_run_by_both_commands() -> None:

@@ -78,7 +78,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"n_trusted": 6000},
      r"`n_trusted` must leave some of the 6000 training samples to the rows, got 6000\."),
     ({"row_size": 188},
-     r"`n_rows \* row_size` must be at most 6,000, the training images of .*, got 6,016\."),
+     r"`n_rows \* row_size` must be at most 6,000, the training samples of .*, got 6,016\."),
     ({"threat": attacked(n_bad=33)}, r"`n_bad` must be at most 32, the number there is, got 33\."),
 ]  # fmt: skip
 
@@ -106,13 +106,13 @@ IMPOSSIBLE: dict[str, tuple[Threat, str]] = {
     "more fixed samples than there are": (corrupted(Blur(), n_bad=6001, redrawn=False),
      r"`n_bad` must be at most 6000, .*"),
     "a label that is no class": (corrupted(WrongLabels(labels=10, n_classes=11)),
-     r"`n_classes` must be 10, as fashion-mnist-slice has, .*"),
+     r"`attack` must have n_classes=10, the number of classes of .*"),
     "a target that is no class": (corrupted(Backdoor(target=10)),
      r"`target` must be below 10, the number of classes of fashion-mnist-slice, got 10\."),
     "more classes than there are": (corrupted(WrongLabels(labels="random", n_classes=11)),
-     r"`n_classes` must be 10, .*"),
+     r"`attack` must have n_classes=10, .*"),
     "fewer classes than there are": (corrupted(WrongLabels(n_classes=9)),
-     r"`n_classes` must be 10, .*"),
+     r"`attack` must have n_classes=10, .*"),
 }  # fmt: skip
 
 

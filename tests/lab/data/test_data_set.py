@@ -52,10 +52,9 @@ def test_scaled_images_are_floats_from_0_to_1() -> None:
 
 
 GRAY, TWO = torch.zeros(2, 28, 28).byte(), torch.zeros(2).long()
-SHAPES = "[N, H, W] or [N, C, H, W]"
 BAD_IMAGES: list[tuple[Any, Any, str]] = [
-    (GRAY.float(), TWO, "`images` must be uint8, got torch.float32."),
-    (GRAY.flatten(1), TWO, f"`images` must have shape {SHAPES}, got (2, 784)."),
+    (GRAY.double(), TWO, "`images` must be uint8 or float32, got torch.float64."),
+    (GRAY[:, 0, 0], TWO, "`images` must have shape [N, ...], got (2,)."),
     (GRAY, TWO.byte(), "`labels` must be int64, got torch.uint8."),
     (GRAY, TWO.view(2, 1), "`labels` must have shape [N], got (2, 1)."),
     (GRAY, torch.zeros(3).long(), "`labels` must be as many as the images (2), got 3."),

@@ -6,16 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from holdfast.aggregators import rules
 from holdfast.checks import check_one_of, failure
 from holdfast.lab.cli._options import OPTIONS, flag_of
 from holdfast.lab.config import Config, Threat, Workers, format_threat, parse_rule, parse_threat
-from holdfast.lab.data import data_sets
+from holdfast.lab.data import DataDescription, OwnData, data_sets, own_data
 from holdfast.lab.optimizers import OptimizerSpec, optimizers
+from holdfast.lab.own_models import architecture, is_own_model
 from holdfast.lab.partitions import partitions
 from holdfast.lab.schedules import schedules
 from holdfast.lab.schemes import Exchange, SendEverything, schemes
-from holdfast.registry import unknown_name
+from holdfast.registry import suggestion
 from holdfast.robust_step import memories
 from holdfast.selectors import selectors
 from holdfast.threats import Adversaries, report_lies
@@ -25,7 +28,7 @@ DEFAULT_RULE = "radius-filter"
 DEFAULT_OPTIMIZER = "sgd(momentum=0.9)"
 
 PLAIN = (
-    *("data", "model", "batch", "worker_momentum", "trusted"),
+    *("model", "batch", "worker_momentum", "trusted"),
     *("seed", "evaluate_every", "rows_every"),
 )
 """Options whose value is that of a field."""
@@ -41,9 +44,7 @@ def config_of(given: Mapping[str, Any], *, default_steps: int) -> Config:
         given: values of the options by name; fields without an option keep their defaults.
         default_steps: number of steps without `--steps` and `--epochs`.
     """
-    if given["data"] not in data_sets:
-        raise unknown_name("--data", data_sets, given["data"])
-    workers = _workers(given)
+    own, workers = _own_data(given["data"]), _workers(given)
     optimizer, schedule = _optimizer(given), schedules.parse(given["schedule"])
     default_rule = DEFAULT_RULE if workers is None else workers.scheme.default_rule
     step = parse_rule(
@@ -63,10 +64,31 @@ def config_of(given: Mapping[str, Any], *, default_steps: int) -> Config:
         "threat": _threat(given),
         "optimizer": optimizer,
         "schedule": schedule,
-        "n_steps": _n_steps(given, default_steps),
+        "n_steps": _n_steps(given, default_steps, data_sets[given["data"]] if own is None else own),
         "workers": workers,
     }
-    return Config(**values | parsed | step)
+    if own is not None:
+        parsed |= {"data": Path(own.folder).resolve().name, "own_data": own}
+    config = Config(**values | parsed | step)
+    check_model(config)
+    return config
+
+
+def _own_data(name: str) -> OwnData | None:
+    """Return the data set in a folder of the user's, or None for the name of another."""
+    if name in data_sets:
+        return None
+    if not Path(name).is_dir():
+        known = f"be a folder or one of {', '.join(data_sets)}"
+        raise failure("--data", known, f"{name!r}{suggestion(name, data_sets)}")
+    return own_data(name)
+
+
+def check_model(config: Config) -> None:
+    """Refuse a model that cannot be built for the data, before a run begins."""
+    if config.own_data is not None or is_own_model(config.model):
+        sizes: dict[str, Any] = {"shape": config.data_set.shape, "n_classes": config.n_classes}
+        architecture(config.model)(**sizes, generator=torch.Generator())
 
 
 def typed_options(config: Config) -> dict[str, str]:
@@ -75,10 +97,12 @@ def typed_options(config: Config) -> dict[str, str]:
     Options that would not be typed are left out.
     """
     threat, workers, optimizer = config.threat, config.workers, config.optimizer
+    own = config.own_data
     usual = type(optimizer)()
     plain = replace(optimizer, lr=usual.lr, weight_decay=usual.weight_decay)  # type: ignore[type-var]
     values: dict[str, object] = {
         **{name: getattr(config, OPTIONS[name].field or name) for name in PLAIN},
+        "data": config.data if own is None else f"{own.folder} (SHA-256 {own.digest[:8]}...)",
         "rows" if workers is None else "workers": config.n_rows,
         "rule": rules.format(config.rule),
         "selector": selectors.format(config.selector),
@@ -173,7 +197,7 @@ def _optimizer(given: Mapping[str, Any]) -> OptimizerSpec:
     return replace(optimizers.parse(text), **changes)  # type: ignore[type-var]
 
 
-def _n_steps(given: Mapping[str, Any], default: int) -> int:
+def _n_steps(given: Mapping[str, Any], default: int, data: DataDescription | OwnData) -> int:
     steps: int | None = given["steps"]
     epochs: float | None = given["epochs"]
     if steps is None and epochs is None:
@@ -184,6 +208,6 @@ def _n_steps(given: Mapping[str, Any], default: int) -> int:
     assert epochs is not None
     if not 0 < epochs <= MOST_EPOCHS:
         raise failure("--epochs", f"be above 0 and at most {MOST_EPOCHS:g}", epochs)
-    n_samples: int = data_sets[given["data"]].n_train - given["trusted"]
+    n_samples: int = data.n_train - given["trusted"]
     batch_size: int = _n_rows(given) * given["batch"] * (given.get("local_steps") or 1)
     return math.ceil(epochs * n_samples / batch_size)

@@ -110,7 +110,12 @@ TABLE: dict[str | None, dict[str, Option]] = {
             list[Path] | None, "Folders or compact files; by default `runs`.", show_default=False
         ),
         "data": Option(
-            str, "See `holdfast list data`.", "fashion-mnist-slice", "data", kind=Kind.DATA
+            str,
+            "See `holdfast list data`, or a folder of yours with x_train.npy, y_train.npy, "
+            "x_test.npy and y_test.npy.",
+            "fashion-mnist-slice",
+            "data",
+            kind=Kind.DATA,
         ),
         "model": Option(
             str,
@@ -297,7 +302,7 @@ SPELLING = {
     "report lie": "--lie",
     "compact": "--compact",
     "target": "--attack",
-    "n_classes": "--attack",
+    "shape": "shape of the samples",
     "n_shards": "--partition",
     "n_rows * row_size": "--rows times --batch",
 }

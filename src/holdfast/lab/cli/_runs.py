@@ -18,7 +18,7 @@ from holdfast.lab.cli._console import console, error_console, is_live
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._lines import Form, Lines
 from holdfast.lab.cli._list import listings
-from holdfast.lab.data import fetch, locate
+from holdfast.lab.data import fetch, locate, locate_own_data
 from holdfast.lab.sweep import PlannedRun, SweepResult, sweep
 
 Screen = Board | Lines
@@ -43,7 +43,10 @@ def screen_for(*, title: str | None = None, quiet: bool = False, json: bool = Fa
 
 def fetch_missing(runs: Sequence[PlannedRun], screen: Screen, given: Mapping[str, Any]) -> None:
     """Fetch the data sets of runs that have not ended, or refuse to start without them."""
-    for name in dict.fromkeys(run.config.data for run in runs):
+    for run in runs:
+        if run.config.own_data is not None and not run.has_ended:
+            locate_own_data(run.config.own_data, data_dir=given["data_dir"])
+    for name in dict.fromkeys(run.config.data for run in runs if run.config.own_data is None):
         if locate(name, data_dir=given["data_dir"]) is not None:
             continue
         if all(run.has_ended for run in runs if run.config.data == name):

@@ -7,7 +7,6 @@ from typing import Any
 
 from holdfast.aggregators import rules
 from holdfast.lab.config import Config, format_rule, format_threat
-from holdfast.lab.data import data_sets
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import Record
@@ -22,10 +21,11 @@ Lines = list[tuple[str, str]]
 
 def plan(config: Config, folder: Path) -> Lines:
     """Describe what a run is going to do."""
-    data = data_sets[config.data]
+    data = config.data_set
+    noun = "images" if len(data.shape) == 3 else "samples"
     length = f"{_steps(config.n_steps)} ({config.n_epochs:.2g} epochs)"
     return [
-        ("data", f"{data.title}, {data.n_train:,} images"),
+        ("data", f"{data.title}, {data.n_train:,} {noun}"),
         ("model", config.model),
         ("step", _step(config)),
         ("rows" if config.workers is None else "workers", _rows(config)),
@@ -143,7 +143,7 @@ def _rows(config: Config) -> str:
     if threat.hits_rows:
         bad = f"{threat.adversaries.count(config.n_rows)} of {config.n_rows}"
     else:
-        whole = config.batch_size if threat.adversaries.redrawn else data_sets[config.data].n_train
+        whole = config.batch_size if threat.adversaries.redrawn else config.data_set.n_train
         bad = f"{threat.adversaries.count(whole):,} of {whole:,} samples"
     return f"{text}; {bad} bad ({format_threat(threat)}), {who}"
 

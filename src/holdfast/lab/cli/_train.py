@@ -11,7 +11,7 @@ import typer
 
 from holdfast.checks import check_nonnegative, failure
 from holdfast.lab.cli._board import print_lines
-from holdfast.lab.cli._config import check_same_options, config_of
+from holdfast.lab.cli._config import check_model, check_same_options, config_of
 from holdfast.lab.cli._console import console, is_live
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._launch import is_launched
@@ -55,6 +55,8 @@ def resume(given: Mapping[str, Any]) -> None:
     device = given["device"] or machine.get("device", "cpu")
     threads = given["threads"] or machine.get("threads")
     config = _to_steps(config_from_json(record.config), given["steps"])
+    if record.end is None or given["steps"] is not None:
+        check_model(config)
     _train(config, given["run"], {**given, "device": device, "threads": threads})
 
 

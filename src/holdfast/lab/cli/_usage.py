@@ -19,12 +19,13 @@ NOUNS = {"integer": "a whole number", "float": "a number"}
 class Commands(TyperGroup):
     """The commands of `holdfast`."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
+    def main(self, *args: Any, **more: Any) -> Any:
         """Run a command and end the process; with `standalone_mode=False`, return instead."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **more)
+        if not more.get("standalone_mode", True):
+            return super().main(*args, **more)
+        more["standalone_mode"] = False
         try:
-            code = super().main(*args, standalone_mode=False, **more)
+            code = super().main(*args, **more)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)

@@ -7,7 +7,7 @@ from holdfast.aggregators import Aggregator, RadiusFilter
 from holdfast.checks import check_count, check_enough_rows, check_instance, check_share, failure
 from holdfast.lab.config._threat import Threat
 from holdfast.lab.config._workers import Workers
-from holdfast.lab.data import data_sets
+from holdfast.lab.data import DataDescription, OwnData, data_sets
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import OptimizerSpec, Sgd
 from holdfast.lab.own_models import is_own_model
@@ -28,7 +28,7 @@ class Config:
     same number of threads and version of torch (on accelerators if kernels are deterministic).
 
     Args:
-        data: name of the data set.
+        data: name of the data set; with `own_data` any name.
         model: name of the architecture, or a function as `"package.module:function"`; see
             :func:`holdfast.lab.own_models.architecture`.
         partition: assignment of samples to rows.
@@ -51,6 +51,7 @@ class Config:
         workers: how each row's owner sends its updates; None if rows are parts of one batch, or
             are sent whole at every step. A step is then a round of all workers. The partition
             `Shuffled` gives every worker an equal share of the samples, dealt out at random.
+        own_data: the data set, if it is the user's; see :func:`holdfast.lab.data.own_data`.
 
     Example:
         >>> config = Config(n_rows=8, n_steps=100)
@@ -76,9 +77,13 @@ class Config:
     rows_every: int = 10
     seed: int = 0
     workers: Workers | None = None
+    own_data: OwnData | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, str) or self.data not in data_sets:
+        if self.own_data is not None:
+            check_instance("own_data", self.own_data, OwnData)
+            check_instance("data", self.data, str)
+        elif not isinstance(self.data, str) or self.data not in data_sets:
             raise unknown_name("data", data_sets, self.data)
         # A function is imported by the run that trains it, not by everyone who reads a record.
         if not isinstance(self.model, str) or not (
@@ -112,27 +117,35 @@ class Config:
         self.step()  # refuses parts that do not fit together
 
     def _check_size(self) -> None:
-        n_train = data_sets[self.data].n_train
+        n_train = self.data_set.n_train
         if self.n_trusted >= n_train:
             needed = f"leave some of the {n_train} training samples to the rows"
             raise failure("n_trusted", needed, self.n_trusted)
         if self.n_rows * self.row_size > n_train:
-            needed = f"be at most {n_train:,}, the training images of {self.data}"
+            needed = f"be at most {n_train:,}, the training samples of {self.data}"
             raise failure("n_rows * row_size", needed, f"{self.n_rows * self.row_size:,}")
 
     def _check_threat(self) -> None:
         """Check that the threat is possible with these rows and classes."""
-        threat, n_classes = self.threat, len(data_sets[self.data].classes)
+        threat, n_classes = self.threat, self.n_classes
         if threat.hits_rows:
             if threat.adversaries.count(self.n_rows) == self.n_rows:
                 got = f"{self.n_rows} of {self.n_rows} bad"
                 raise failure("adversaries", "leave at least one row honest", got)
         elif threat.corruption is not None:
             # Fixed identities are drawn among all training samples.
-            n_train = data_sets[self.data].n_train
+            n_train = self.data_set.n_train
             threat.adversaries.count(self.batch_size if threat.adversaries.redrawn else n_train)
+            own = self.own_data
+            is_image = own is None or (own.are_bytes and len(own.shape) == 3)
+            if not is_image and not threat.corruption.is_of_labels:
+                needed = (
+                    f"be one of rows or of labels, because {self.data} holds no images of bytes"
+                )
+                raise failure("attack", needed, threat.corruption)
         if getattr(threat.corruption, "n_classes", n_classes) != n_classes:
-            raise failure("n_classes", f"be {n_classes}, as {self.data} has", threat.corruption)
+            needed = f"have n_classes={n_classes}, the number of classes of {self.data}"
+            raise failure("attack", needed, threat.corruption)
         target = getattr(threat.corruption, "target", None)
         if target is not None and target >= n_classes:
             needed = f"be below {n_classes}, the number of classes of {self.data}"
@@ -159,6 +172,16 @@ class Config:
             raise failure("absent", "leave at least one honest worker", whole)
 
     @property
+    def data_set(self) -> DataDescription | OwnData:
+        """Sizes and classes of the data set."""
+        return data_sets[self.data] if self.own_data is None else self.own_data
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        return len(self.data_set.classes)
+
+    @property
     def batch_size(self) -> int:
         """Samples per step."""
         local_steps = 1 if self.workers is None else self.workers.local_steps or 1
@@ -167,7 +190,7 @@ class Config:
     @property
     def n_epochs(self) -> float:
         """Passes over the training samples that are not kept aside."""
-        return self.n_steps * self.batch_size / (data_sets[self.data].n_train - self.n_trusted)
+        return self.n_steps * self.batch_size / (self.data_set.n_train - self.n_trusted)
 
     @property
     def needs_trust(self) -> bool:

@@ -11,6 +11,7 @@ from holdfast.checks import failure
 from holdfast.lab.config._config import Config
 from holdfast.lab.config._threat import Threat
 from holdfast.lab.config._workers import Workers
+from holdfast.lab.data import OwnData
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import config_hash
@@ -50,12 +51,16 @@ LIES: dict[str, Registry[Any]] = {"lie": report_lies}
 def config_to_json(config: Config) -> dict[str, Any]:
     """A mapping of plain values with every field, including those at their default.
 
-    A configuration without workers has no field for them, nor one without lies for these.
+    A configuration without workers has no field for them, nor one without lies or own data for
+    these.
     """
     data = _to_json(config, PARTS)
     workers = data.pop("workers")
     if workers is not None:
         data["workers"] = _to_json(workers, WORKER_PARTS)
+    own_data = data.pop("own_data")
+    if own_data is not None:
+        data["own_data"] = {**asdict(own_data), "shape": list(own_data.shape)}
     data["threat"] = _to_json(config.threat, THREAT_PARTS | LIES)
     data["threat"]["adversaries"] = asdict(config.threat.adversaries)
     if data["threat"]["lie"] is None:
@@ -68,6 +73,7 @@ def config_from_json(data: Mapping[str, Any]) -> Config:
     readers: dict[str, Callable[[Any], Any]]
     readers = {name: partial(_part_from_json, registry) for name, registry in PARTS.items()}
     readers |= {"threat": _threat_from_json, "workers": _workers_from_json}
+    readers |= {"own_data": partial(_from_json, "own_data", OwnData, {})}
     return _from_json("config", Config, readers, data)
 
 

@@ -6,6 +6,12 @@ from holdfast.lab.data._fetch import fetch
 from holdfast.lab.data._idx import read_idx, read_idx_folder, write_idx
 from holdfast.lab.data._load import fashion_mnist_slice, load
 from holdfast.lab.data._locate import locate, verify
+from holdfast.lab.data._own_data import (
+    OwnData,
+    load_own_data,
+    locate_own_data,
+    own_data,
+)
 from holdfast.lab.data._store import Progress
 
 __all__ = [
@@ -14,12 +20,16 @@ __all__ = [
     "DataFile",
     "DataSet",
     "Images",
+    "OwnData",
     "Progress",
     "data_sets",
     "fashion_mnist_slice",
     "fetch",
     "load",
+    "load_own_data",
     "locate",
+    "locate_own_data",
+    "own_data",
     "read_idx",
     "read_idx_folder",
     "verify",

@@ -12,9 +12,10 @@ from holdfast.checks import check_instance, failure
 @final
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images with their labels, stored as bytes.
+    """Images with their labels, stored as bytes; or samples of any shape, such as rows of a table.
 
-    Shapes: `images` is uint8 [N, H, W] (gray) or [N, C, H, W], `labels` is int64 [N].
+    Shapes: `images` is uint8 or float32, [N, H, W] (gray), [N, C, H, W] or another [N, ...];
+    `labels` is int64 [N]. Floats are used as they are; bytes are scaled to [0, 1].
 
     Example:
         >>> images = Images(torch.full((2, 28, 28), 255, dtype=torch.uint8), torch.tensor([3, 9]))
@@ -29,8 +30,16 @@ class Images:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        _check("images", self.images, torch.uint8, "[N, H, W]", "[N, C, H, W]")
-        _check("labels", self.labels, torch.int64, "[N]")
+        check_instance("images", self.images, Tensor)
+        if self.images.dtype not in (torch.uint8, torch.float32):
+            raise failure("images", "be uint8 or float32", self.images.dtype)
+        if self.images.ndim < 2:
+            raise failure("images", "have shape [N, ...]", tuple(self.images.shape))
+        check_instance("labels", self.labels, Tensor)
+        if self.labels.dtype != torch.int64:
+            raise failure("labels", "be int64", self.labels.dtype)
+        if self.labels.ndim != 1:
+            raise failure("labels", "have shape [N]", tuple(self.labels.shape))
         n = len(self.images)
         if len(self.labels) != n:
             raise failure("labels", f"be as many as the images ({n})", len(self.labels))
@@ -39,17 +48,17 @@ class Images:
         return len(self.labels)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of one image."""
-        height, width = self.images.shape[-2:]
-        return (self.images.shape[1] if self.images.ndim == 4 else 1), height, width
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of one image, or the shape of another sample."""
+        shape = tuple(self.images.shape[1:])
+        return (1, *shape) if len(shape) == 2 else shape
 
     def scaled(self) -> Tensor:
-        """All images as float32 [N, C, H, W] in [0, 1], in four times the memory of the bytes."""
+        """All images as float32 [N, C, H, W], in four times the memory of the bytes."""
         return self._scale(self.images)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The images at `indices` [b] as float32 [b, C, H, W] in [0, 1], and their labels [b].
+        """The images at `indices` [b] as float32 [b, C, H, W], and their labels [b].
 
         The bytes are gathered before they are scaled, so only the batch is held as floats.
         """
@@ -65,8 +74,8 @@ class Images:
 
     @staticmethod
     def _scale(images: Tensor) -> Tensor:
-        with_channels = images if images.ndim == 4 else images.unsqueeze(1)
-        return with_channels.to(torch.float32) / 255
+        with_channels = images.unsqueeze(1) if images.ndim == 3 else images
+        return with_channels / 255 if images.dtype == torch.uint8 else with_channels
 
 
 @final
@@ -74,7 +83,8 @@ class Images:
 class DataSet:
     """Training and test images, with the names of their classes and constants for normalization.
 
-    `mean` and `deviation` are those of the training pixels in [0, 1], one number per channel.
+    `mean` and `deviation` are those of the training pixels in [0, 1], one number per channel; of
+    samples that are not images, one number for each index of their first dimension.
 
     Example:
         >>> from holdfast.lab.data import load
@@ -113,34 +123,27 @@ class DataSet:
         return len(self.classes)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of one image."""
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of one image, or the shape of another sample."""
         return self.train.shape
 
     def normalize(self, images: Tensor) -> Tensor:
-        """`(images - mean) / deviation` per channel, for floating [b, C, H, W] in [0, 1]."""
-        n_channels = self.shape[0]
+        """`(images - mean) / deviation` per channel, for floating [b, C, H, W]."""
+        n_channels, *rest = self.shape
         is_floating = isinstance(images, Tensor) and images.is_floating_point()
-        if not is_floating or images.ndim != 4 or images.shape[1] != n_channels:
-            expected = f"be a floating tensor [b, {n_channels}, H, W]"
+        if not is_floating or images.ndim != 2 + len(rest) or images.shape[1] != n_channels:
+            sides = ["H", "W"] if len(rest) == 2 else map(str, rest)
+            expected = f"be a floating tensor [{', '.join(['b', str(n_channels), *sides])}]"
             raise failure("images", expected, _describe(images))
         mean, deviation = (
-            images.new_tensor(constants).view(-1, 1, 1) for constants in (self.mean, self.deviation)
+            images.new_tensor(constants).view(-1, *[1] * len(rest))
+            for constants in (self.mean, self.deviation)
         )
         return (images - mean) / deviation
 
     def to(self, device: str | torch.device) -> "DataSet":
         """A copy with all images on another device."""
         return replace(self, train=self.train.to(device), test=self.test.to(device))
-
-
-def _check(name: str, tensor: object, dtype: torch.dtype, *shapes: str) -> None:
-    check_instance(name, tensor, Tensor)
-    assert isinstance(tensor, Tensor)
-    if tensor.dtype != dtype:
-        raise failure(name, f"be {str(dtype).removeprefix('torch.')}", tensor.dtype)
-    if tensor.ndim not in [shape.count(",") + 1 for shape in shapes]:
-        raise failure(name, f"have shape {' or '.join(shapes)}", tuple(tensor.shape))
 
 
 def _check_labels(split: str, labels: Tensor, n_classes: int) -> None:

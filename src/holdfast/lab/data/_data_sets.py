@@ -86,6 +86,11 @@ class DataDescription:
     debian: str = ""  # the Debian package that fills one of them
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of an image."""
+        return (1, 28, 28) if self.form == "idx" else (3, 32, 32)
+
+    @property
     def is_bundled(self) -> bool:
         """Whether it comes with the library; then no other folder is searched."""
         return not self.mirrors and self.npm is None

@@ -72,8 +72,10 @@ class Experiment:
 
     def _initial_model(self) -> nn.Module:
         config = self.config
-        build = architecture(config.model)
-        model = build(shape=self.data.shape, generator=stream(config.seed, "model"))
+        sizes: dict[str, Any] = {"shape": self.data.shape, "n_classes": self.data.n_classes}
+        model = architecture(config.model)(**sizes, generator=stream(config.seed, "model"))
+        if len(self.data.shape) != 3:
+            return model.to(self.device)
         return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
     @cached_property

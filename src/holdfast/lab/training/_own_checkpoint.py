@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,8 @@ from holdfast.lab.training._experiment import Experiment
 
 CHECKPOINT_FILE: Final = "checkpoint.pt"
 
-LARGEST_SIDE: Final = 256
-"""Of an image, whose shape decides how large a model becomes; far above all data sets."""
+LARGEST_SAMPLE: Final = 2**24
+"""Entries of a sample, whose shape decides how large a model becomes; far above all data sets."""
 
 
 def read_own_checkpoint(known: Record, config: Config) -> dict[str, Any]:
@@ -39,8 +40,8 @@ def read_own_checkpoint(known: Record, config: Config) -> dict[str, Any]:
         all(type(count) is int and count >= 0 for count in counts)
         and state["step"] <= config.n_steps
         and isinstance(shape, (list, tuple))
-        and len(shape) == 3
-        and all(type(side) is int and 1 <= side <= LARGEST_SIDE for side in shape)
+        and all(type(side) is int and side >= 1 for side in shape)
+        and prod(shape) <= LARGEST_SAMPLE
         and isinstance(state.get("experiment"), dict)
         and isinstance(state["experiment"].get("model"), dict)
     )

@@ -15,7 +15,7 @@ from torch import nn
 from holdfast.checks import check_nonnegative
 from holdfast.errors import DivergedError, NonFiniteMemoryError, NonFiniteRowsError
 from holdfast.lab.config import Config, config_from_json, config_to_json, hash_of
-from holdfast.lab.data import load
+from holdfast.lab.data import load, load_own_data
 from holdfast.lab.own_models import architecture
 from holdfast.lab.records import (
     METRICS_FILE,
@@ -215,7 +215,8 @@ def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
             "whose run ended before its first."
         )
     state = read_own_checkpoint(known, config)
-    model = architecture(config.model)(shape=tuple(state["shape"]), generator=torch.Generator())
+    sizes: dict[str, Any] = {"shape": tuple(state["shape"]), "n_classes": config.n_classes}
+    model = architecture(config.model)(**sizes, generator=torch.Generator())
     with refusing_misfits(path):
         model.load_state_dict(state["experiment"]["model"])
     return model.eval()
@@ -227,7 +228,11 @@ def _experiment(
     device: torch.device,
     ranks: "Ranks | None",
 ) -> Experiment:
-    return Experiment(config, load(config.data, data_dir=data_dir), device, ranks=ranks)
+    if config.own_data is None:
+        data = load(config.data, data_dir=data_dir)
+    else:
+        data = load_own_data(config.own_data, data_dir=data_dir)
+    return Experiment(config, data, device, ranks=ranks)
 
 
 def _share_start(experiment: Experiment, ranks: "Ranks", step: int) -> int:
