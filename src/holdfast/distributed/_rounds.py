@@ -72,8 +72,8 @@ class RankRounds:
             result = this.aggregate()
         except Exception as raised:  # the others learn of it before this rank raises it
             error = raised
-        # No rank acts on the round before it has the testimonies of all others: a liar may have sent
-        # different values to different ranks, which then differ in these digests.
+        # No rank acts on the round before it has the testimonies of all others: a liar may have
+        # sent different values to different ranks, which then differ in these digests.
         own = Testimony(
             round=this.number,
             received=messages.received(),
