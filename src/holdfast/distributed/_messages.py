@@ -39,6 +39,7 @@ class RoundMessages:
     ) -> None:
         self._n_tiles = agreed.tiling.n_tiles
         self._dtype = WIRES.get(memory.wire, memory.vector.dtype)
+        # A report has 2 bytes per tile. No size depends on the block, on which ranks may disagree.
         sizes = (
             -(-2 * self._n_tiles // 8) * 8,
             message_size(agreed.tiling, agreed.n_sent, self._dtype),
@@ -82,6 +83,8 @@ class RoundMessages:
     def _send(self, channel: Channel, message: Tensor) -> Tensor:
         found = channel.send(message)
         self.bytes_sent += channel.bytes_sent
+        # The digests cover the bytes as they arrived, before anything decodes them: ranks that
+        # received the same bytes agree even if the content is not valid.
         for digest, row in zip(self._received, found, strict=True):
             digest.add(row)
         return found

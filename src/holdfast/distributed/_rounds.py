@@ -57,6 +57,8 @@ class RankRounds:
         agreed, memory, messages = self._agreed, self.memory, self.messages
         this = Round(agreed, self._rule, dtype=memory.vector.dtype)
         messages.begin()
+        # The order of messages is the protocol: reports, then values on the block that follows from
+        # them, then buffers, then testimonies about all of it.
         if agreed.wants_reports:
             for rank, report in enumerate(messages.reports(memory.report())):
                 this.report(rank, report)
@@ -70,6 +72,8 @@ class RankRounds:
             result = this.aggregate()
         except Exception as raised:  # the others learn of it before this rank raises it
             error = raised
+        # No rank acts on the round before it has the testimonies of all others: a liar may have
+        # sent different values to different ranks, which then differ in these digests.
         own = Testimony(
             round=this.number,
             received=messages.received(),
@@ -81,9 +85,11 @@ class RankRounds:
         )
         said = messages.testimonies(own)
         check_testimonies(self._members, said)
+        # All ranks have failed: had only some of them, the testimonies would differ.
         if error is not None:
             raise error
         assert result is not None
+        # All ranks agree on the round, so its effects begin here and on all of them.
         this.close()
         self._outer(block, result.vector)
         memory.sent(block, payload)

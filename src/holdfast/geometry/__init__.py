@@ -1,4 +1,4 @@
-"""Rows of gradients as points in space: inner products, distances, order statistics, solvers."""
+"""Storage of rows, their inner products and distances, order statistics, and solvers."""
 
 from holdfast.geometry._central import (
     FAR,

@@ -8,7 +8,7 @@ FAR = 1e5
 """Rows farther than this many usual distances count as infinitely far."""
 
 _ROUNDING = 1e-12
-"""Exactly half of the weight counts as half, whatever the rounding of the sum."""
+"""Tolerance for the rounding of sums, so that exactly half of the weight counts as half."""
 
 
 def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How far a combination of rows is, at most, from their geometric median."""
+"""Bounds on the suboptimality of combinations of rows for the geometric median."""
 
 import math
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    r"""Bounds on the suboptimality of any combination of the rows, true despite all rounding.
+    r"""Bounds on the suboptimality of any combination of the rows, including all rounding.
 
-    The objective is :math:`f(y) = \sum_i \eta_i \|x_i - y\|`. What is known of the rows are inner
-    products with errors :math:`|E_{ij}| \le \delta s_i s_j`, where :math:`s_i` is the norm of row i
-    about the base point. So the squared norm of any :math:`\sum_j c_j x_j` with
-    :math:`\sum_j c_j = 0` has an error of at most :math:`\delta (\sum_j |c_j| s_j)^2`. Rows that
-    are mixtures of measured ones count by their coefficients in these: the error of a difference of
-    two similar mixtures is small.
+    The objective is :math:`f(y) = \sum_i \eta_i \|x_i - y\|`. The rows are known by inner products
+    with errors :math:`|E_{ij}| \le \delta s_i s_j`, where :math:`s_i` is the norm of row i about
+    the base point. So the squared norm of any :math:`\sum_j c_j x_j` with :math:`\sum_j c_j = 0`
+    has an error of at most :math:`\delta (\sum_j |c_j| s_j)^2`. Rows that are mixtures of measured
+    ones count by their coefficients in these: the error of a difference of two similar mixtures is
+    small.
     """
 
     # [n, n] inner products, [n] row weights with sum 1, [n] bounds on the norms of all that a row
@@ -74,7 +74,8 @@ class Certificate:
 
         y is the vector as :meth:`Rows.combine` returns it, rounded to its dtype; N(y) is the
         weighted sum of the smallest distances that make up half of the weight. Lost distances
-        (those of rows that cannot be told from y) are counted at their largest and smallest.
+        (those of rows that cannot be distinguished from y) are counted at their largest and
+        smallest.
 
         1. f is convex, so :math:`f(y) - \min f` is at most the smallest norm of a subgradient times
            the distance to the minimizer (`distance_bound`). A row at y has all vectors of norm at

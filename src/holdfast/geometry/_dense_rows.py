@@ -123,7 +123,7 @@ class DenseRows(ColumnRows):
 
         c is the row `center`, or zero for None. This is the careful pass: pieces are converted,
         scaled and shifted before they are multiplied, so that neither squares beyond float32's
-        range nor a large part common to all rows can spoil the differences.
+        range nor a large part common to all rows reduce the accuracy of differences.
         """
         n_points, device = self.n + len(references), _kernels.wide_device(self.device)
         total = torch.zeros(n_points, n_points, dtype=torch.float64, device=device)

@@ -34,10 +34,10 @@ def geometric_median(
     The certified `gap` bounds :math:`f(y) - \min f` relative to the sum of the smallest distances
     that make up half of the weight, so that far rows do not make it look small. It holds for the
     vector that the rows' `combine` returns, with all rounding: of the inner products, of the
-    arithmetic here, and of the sum (:meth:`Certificate.gap`). It takes as given that the inner
-    products are as accurate as `gram` says, that shares of weight are equal if they agree to 1e-13,
-    and that float64 rows are equal if they agree to 1e-150 of a usual row. If the result is a
-    single row of a mixture, the gap is that of this row before it is rounded to its dtype.
+    arithmetic here, and of the sum (:meth:`Certificate.gap`). It assumes that the inner products
+    are as accurate as `gram` states, that shares of weight are equal if they agree to 1e-13, and
+    that float64 rows are equal if they agree to 1e-150 of a usual row. If the result is a single
+    row of a mixture, the gap is that of this row before it is rounded to its dtype.
 
     1. If a row is optimal, it is the medoid, and optimality can be checked there (Vardi and Zhang
        2000, equation 2.5): the pull :math:`\|R\|` of the other rows is at most the medoid's weight.

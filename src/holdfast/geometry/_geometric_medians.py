@@ -18,7 +18,7 @@ N_WEISZFELD = {6: 5, 12: 3}
 """Weiszfeld steps that most sets of at most so many rows in general position need; else 2."""
 
 GOOD = 0.1
-"""Share of the tolerance from which on Newton steps are not worth their time."""
+"""Newton steps below this share of the tolerance are not worth their time."""
 
 MANY_STEPS = 12
 """Sets that take more Newton steps are few, and solved one by one."""
@@ -134,9 +134,8 @@ def _medians(
     """The medians of t sets of n rows with inner products [t, n, n], each set on its own.
 
     As :func:`geometric_median` takes Newton steps in Gram space, but solves for them by a few
-    conjugate gradients, and gives up where it is not certain: on sets with lost digits, on rows of
-    a line, on ties. These have an infinite gap, or one above the tolerance, and should be solved
-    one by one.
+    conjugate gradients, and does not solve sets with lost digits, with rows on a line, or with
+    ties. These have an infinite gap, or one above the tolerance, and should be solved one by one.
 
     Args:
         products: [t, n, n] about any point of each set, float32 or float64; entries that are not

@@ -1,4 +1,4 @@
-"""Rows of which only the inner products are known."""
+"""Rows that are given by their inner products only."""
 
 from collections.abc import Sequence
 from typing import final

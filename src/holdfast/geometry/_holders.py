@@ -1,4 +1,4 @@
-"""Who holds the columns of the rows: one process, or several that hold some columns each."""
+"""The processes that hold the columns of the rows: one for all, or several with some each."""
 
 from typing import Protocol, final
 
@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 class Holders(Protocol):
-    """The seam where columns are summed.
+    """The interface through which columns of several processes are summed.
 
-    Whatever a rule decides must follow from results that passed through it, so that all holders of
-    columns decide alike. Every holder makes the same calls in the same order.
+    A rule must decide only by results of these methods, so that all holders of columns decide
+    alike. Every holder makes the same calls in the same order.
     """
 
     def sum(self, partial: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ IN_RANGE = 2.0**450
 """Rows larger than this multiple of a usual row count as infinite."""
 
 FEW_COLUMNS = 64
-"""Up to this many columns, the careful pass costs nothing beside the solvers."""
+"""Up to this many columns, the cost of the careful pass is negligible compared with the solvers."""
 
 FAST_PRECISION = 1e-8
 """Relative error of an objective from float32 tiles; measured errors are at most about 1e-9."""
@@ -61,10 +61,10 @@ def measure(
 ) -> Gram:
     """The Gram matrix of `rows`, `references` and the origin.
 
-    Clean rows take one pass and one transfer to the host. Its result reveals all dangers: a
-    non-finite, vanishing or outsized squared norm (NaN, infinity, overflow, underflow), or
-    distances that are small compared to the norms (cancellation). Only then follow passes in
-    float64 about a central row; `row_weights` [n] define the majority that it is central to.
+    Clean rows take one pass and one transfer to the host. Its result shows all cases that need more
+    care: a non-finite, vanishing or outsized squared norm (NaN, infinity, overflow, underflow), or
+    distances that are small compared with the norms (cancellation). Only these take further passes
+    in float64 about a central row; `row_weights` [n] define the majority that it is central to.
     """
     if references:
         others = torch.stack([*references])
@@ -94,7 +94,7 @@ def measure(
 def _with_equal_rows_labeled(rows: Measurable, gram: Gram) -> Gram | None:
     """The Gram matrix with the same products for rows that are equal; None if others are close.
 
-    Attackers often send the same row, which must not cost everybody the careful pass.
+    Attackers often send equal rows, which alone should not require the careful pass.
     """
     close = gram.squared_distances < CLOSE * gram.products.diagonal()[: rows.n]
     labels = torch.arange(rows.n)

@@ -32,11 +32,11 @@ class Parts:
 
     @property
     def need_no_copy(self) -> bool:
-        """Whether products can use the tensors as they are."""
+        """Whether products can use the tensors directly."""
         return self._kept is None and self.dtype == _kernels.working_dtype(self.dtype)
 
     def working_pieces(self) -> Iterator[tuple[slice, Tensor]]:
-        """Whole tensors if they can be used as they are, else cached pieces in working dtype."""
+        """Whole tensors if products can use them directly, else cached pieces in working dtype."""
         for at, piece in self.pieces(None if self.need_no_copy else CACHED):
             yield at, piece.to(_kernels.working_dtype(self.dtype))
 
@@ -144,7 +144,7 @@ class Parts:
 
 
 def _as_matrix(tensor: Tensor) -> Tensor:
-    """[n, d] if the tensor's strides allow that view, else the tensor as it is."""
+    """[n, d] if the tensor's strides allow that view, else the tensor unchanged."""
     if tensor.ndim == 1:
         return tensor[:, None]
     try:

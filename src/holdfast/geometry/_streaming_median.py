@@ -71,7 +71,7 @@ def streaming_geometric_median(
     the Gram matrix.
     """
     if tolerance < FAST_PRECISION:
-        return None
+        return None  # sweeps claim no smaller gap
     eta = row_weights
     if eta is None:
         eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
@@ -82,11 +82,14 @@ def streaming_geometric_median(
     polish = _Polish(sketch=sketch, eta=eta, rounding=rounding)
     weights = polish.start()
     out = torch.empty(rows.d, dtype=rows.dtype)
+    # More sweeps than this would cost more than the Gram matrix.
     n_affordable = 1 + rows.n // ROWS_PER_SWEEP
     gap = math.inf
     for step in range(1, n_affordable + 1):
         products = rows.sweep(weights, out)
         squared = sketch.squares - 2 * products + weights @ products
+        # Where a row is close to the point, the difference of squares has lost its digits. The
+        # Gram matrix can measure such rows again in float64; a sweep cannot.
         if not bool((squared >= CLOSE * sketch.squares).all()):
             return None
         distances = squared.sqrt()
@@ -145,13 +148,16 @@ class _Polish:
         products = _centered(self.sketch.products, weights)
         products.diagonal().copy_(distances.square())  # these are known exactly
         system = torch.diag(distances) - (weights / distances)[:, None] * products
+        # One factorization serves both right sides: the equations are linear in the unknown level
+        # that all w_i d_i / eta_i are to have.
         both = torch.stack([self.eta, weights * distances], dim=1)
         solved, failed = torch.linalg.solve_ex(system, both)
         if bool(failed):
             return _normalized(self.eta / distances)
-        # The weights keep their sum.
+        # The level for which the changes have the sum zero, so that the weights keep theirs.
         level = solved[:, 1].sum() / solved[:, 0].sum()
         change = level * solved[:, 0] - solved[:, 1]
+        # The result is a Weiszfeld step from the new point: its weights are not negative.
         image = products @ change
         squared = distances.square() - 2 * image + change @ image
         if not bool((squared > 0.1 * distances.square()).all()):  # too long a step, or not finite
@@ -166,12 +172,15 @@ class _Polish:
         # Relative errors of the distances enter the pulls, and their sum.
         errors = self.rounding * self.sketch.squares / distances.square()
         delta = float((((pulls - weights).abs() + 2 * pulls * errors) * distances).sum())
+        # The sampled columns alone bound the curvature from below (see `streaming_median`), so an
+        # attacker who hides entries in the other columns can only make the bound too careful.
         roots = pulls.sqrt() / distances
         seen = _centered(self.sketch.sampled, weights) * roots[:, None] * roots
         trace = float(seen.trace())
         curvature = self.sketch.share * (trace - float(seen.norm()))
         if not curvature > LEAST_CURVATURE * self.sketch.share:
             return math.inf
+        # The expansion of the distances holds within the nearest row only.
         nearest, radius = float(distances.min()), 4 * delta / curvature
         if radius > nearest:
             return math.inf
