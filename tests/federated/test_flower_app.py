@@ -15,6 +15,8 @@ from examples.flower.robust_app.settings import Settings
 from flwr.serverapp.strategy import FedAdam, FedMedian
 
 from holdfast.federated import ExchangeStrategy, LocalGrid, RobustStrategy
+from holdfast.lab.records import Summary, read_record
+from holdfast.lab.report import collect, write_report
 
 FLOWER = Path(__file__).parent.parent.parent / "examples" / "flower"
 SMALL: dict[str, Any] = {"data": "fashion-mnist-slice", "model": "mlp", "n_rounds": 3}
@@ -67,6 +69,25 @@ def test_bad_clients_are_named_round_by_round(tmp_path: Path) -> None:
     for line in lines[1:]:
         assert sorted(line["rejected"]) == [100 + int(i) for i in bad]
         assert len(line["n_bytes"]) == 10
+
+
+def test_a_record_is_one_of_the_runs_of_a_report(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"bad_fraction": 0.2, "attack": "scaled-flip"}
+    clean, attacked = tmp_path / "clean", tmp_path / "attacked"
+    last = accuracy(**settings, record=str(attacked))
+    accuracy(record=str(clean))
+    with pytest.raises(ValueError, match="`folder` must hold no record"):
+        accuracy(**settings, record=str(attacked))
+    run_of_it = Summary.of(read_record(attacked))
+    assert run_of_it.has_ended
+    assert run_of_it.accuracy == pytest.approx(last)
+    write_report(collect([clean, attacked]), tmp_path / "report", formats=["svg"])
+    text = (tmp_path / "report" / "report.md").read_text()
+    bad = Settings(**SMALL, **settings).bad_clients(1).nonzero()[:, 0]
+    # Replies arrive in the order of the nodes, which is the order of the clients.
+    shown = ", ".join(str(int(i)) for i in bad)
+    (line,) = [one for one in text.splitlines() if one.endswith(f"| 2.0 | {shown} |")]
+    assert line.startswith("| FedAvg + radius-filter | scaled-flip | ")
 
 
 def test_bad_clients_can_be_drawn_again_at_every_round(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from flwr.serverapp.strategy import Strategy
 
 from holdfast.checks import failure
 from holdfast.federated import ExchangeStrategy, RobustStrategy
+from holdfast.lab.records import FederatedRecord
 
 from .door import AttackAtTheDoor
 from .settings import Settings, is_made_alone
@@ -52,6 +54,21 @@ def robust_strategy(settings: Settings) -> Strategy:
     return strategy
 
 
+def record_of(settings: Settings) -> FederatedRecord:
+    """A new record of the rounds, in words that `holdfast report` knows."""
+    own = asdict(settings)
+    for name in ("output", "record", "attack", "corruption", "bad_fraction", "redrawn"):
+        del own[name]
+    attack = settings.attack or settings.corruption
+    adversaries = {"bad_fraction": settings.bad_fraction, "redrawn": settings.redrawn}
+    own |= {
+        "rule": {"name": f"{settings.strategy} + {settings.rule}"},
+        "threat": {"attack": {"name": attack}, "adversaries": adversaries} if attack else {},
+        "n_steps": own.pop("n_rounds"),
+    }
+    return FederatedRecord(settings.record, own, n_clients=own.pop("n_clients"))
+
+
 def run(grid: Grid, settings: Settings) -> dict[int, float]:
     """All rounds of a run; returns the accuracy after each of them, on all test images."""
     strategy, accuracies = robust_strategy(settings), dict[int, float]()
@@ -60,6 +77,7 @@ def run(grid: Grid, settings: Settings) -> dict[int, float]:
         reporting = strategy.strategy
     if settings.output:
         Path(settings.output).write_text("")
+    record = record_of(settings) if settings.record else None
 
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         model = initial_model(settings)
@@ -70,20 +88,28 @@ def run(grid: Grid, settings: Settings) -> dict[int, float]:
         report = getattr(reporting, "report", None)
         if report is not None:
             found |= asdict(report)
+        if (
+            record is not None
+            and isinstance(reporting, (RobustStrategy, ExchangeStrategy))
+            and report
+        ):
+            suspects = [suspect.row for suspect in reporting.suspects()]
+            record.append(report, accuracy=accuracies[server_round], loss=loss, suspects=suspects)
         if settings.output:
             with Path(settings.output).open("a") as file:
                 file.write(json.dumps(found) + "\n")
         return MetricRecord({"accuracy": accuracies[server_round], "loss": loss})
 
-    strategy.start(
-        grid=grid,
-        initial_arrays=ArrayRecord(initial_model(settings).state_dict()),
-        num_rounds=settings.n_rounds,
-        timeout=settings.timeout,
-        train_config=ConfigRecord(settings.config()),
-        evaluate_config=ConfigRecord(settings.config()),
-        evaluate_fn=after_round,
-    )
+    with record or nullcontext():
+        strategy.start(
+            grid=grid,
+            initial_arrays=ArrayRecord(initial_model(settings).state_dict()),
+            num_rounds=settings.n_rounds,
+            timeout=settings.timeout,
+            train_config=ConfigRecord(settings.config()),
+            evaluate_config=ConfigRecord(settings.config()),
+            evaluate_fn=after_round,
+        )
     return accuracies
 
 

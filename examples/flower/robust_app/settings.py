@@ -53,6 +53,7 @@ class Settings:
         fraction_evaluate: share of the nodes that evaluate the model on images of their own.
         seed: root of all random numbers.
         output: file that gets a line of JSON per round; empty for none.
+        record: new folder for a record of the rounds, for `holdfast report`; empty for none.
     """
 
     data: str = "fashion-mnist"
@@ -78,6 +79,7 @@ class Settings:
     fraction_evaluate: float = 0.0
     seed: int = 0
     output: str = ""
+    record: str = ""
 
     def __post_init__(self) -> None:
         # TOML and Flower tell 1 from 1.0; people do not.
@@ -107,6 +109,8 @@ class Settings:
             raise failure("attack", "need only the own update in an exchange", repr(self.attack))
         if self.corruption:
             corruptions.parse(self.corruption)
+        if self.record and not self.rule:
+            raise failure("rule", "be given for a record, which says whom it rejected", "none")
         if self.attack and self.corruption:
             raise failure("attack", "be empty beside a corruption", repr(self.attack))
 

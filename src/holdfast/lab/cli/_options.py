@@ -141,9 +141,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
         ),
         "title": Option(str | None, "Title of the page.", show_default="names of the places"),
         "notes": Option(Path | None, "Folder of notes; NAME.md is shown with the study NAME."),
-        "compact": Option(
-            Path | None, "Also write all that the report needs to this file (JSON lines)."
-        ),
+        "compact": Option(Path | None, "Also write all of its input to this file (JSON lines)."),
         "mirror": Option(list[str] | None, "Web folder to try first; may be repeated."),
         "force": Option(bool, "Fetch even if a valid copy exists.", False),
     },

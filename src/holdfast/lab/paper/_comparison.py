@@ -42,9 +42,9 @@ MEANINGS = {
     CMD: "coordinate-wise median",
     GMD: "geometric median",
     BGMD: "block coordinate geometric median descent",
-    ALGORITHM_1: "the same as the paper prints it",
-    PUBLISHED: "the same as in the runs published with the paper",
-    FILTERED: "bgmd around the covariance filter",
+    ALGORITHM_1: "BGmD as the paper prints it",
+    PUBLISHED: "BGmD as in the runs published with the paper",
+    FILTERED: "BGmD around the covariance filter",
 }
 """What the names of the methods stand for."""
 

@@ -51,8 +51,7 @@ def sections(collection: Collection, notes: Mapping[str, str]) -> tuple[list[Sec
 
 def _meanings(study: Study) -> dict[str, str]:
     """Return what the methods of a study stand for, by their names."""
-    labeled = [*study.runs.values(), *study.measurements.values()]
-    used = {own.get("method") for own in labeled}
+    used = {own.get("method") for own in (*study.runs.values(), *study.measurements.values())}
     return {name: text for name, text in compared.MEANINGS.items() if name in used}
 
 

@@ -2,6 +2,7 @@
 
 from holdfast.lab.records._checkpoint import load_checkpoint, save_checkpoint
 from holdfast.lab.records._documents import parse_json
+from holdfast.lab.records._federated import FederatedRecord
 from holdfast.lab.records._files import write_atomically
 from holdfast.lab.records._measurement import (
     MEASUREMENT_SUFFIX,
@@ -37,6 +38,7 @@ __all__ = [
     "RUN_FILE",
     "STUDY_SUFFIX",
     "VERSION",
+    "FederatedRecord",
     "Journal",
     "Labels",
     "MeasurementRecord",

@@ -50,7 +50,7 @@ def about_runs(groups: Sequence[RunGroup]) -> str:
     words = told(groups[0], names, names) if groups else []
     words = [word for word in words if word != "momentum 0.0"]
     shares = {group.settings["bad"] for group in groups if group.is_attacked}
-    if len(shares) == 1:
+    if len(shares) == 1 and "" not in shares:
         words.append(f"{shares.pop()} bad under attack")
     seeds = {_seeds(group) for group in groups}
     words += [f"seed {one}" if one.isdigit() else f"seeds {one}" for one in seeds][: len(seeds) < 2]
@@ -167,7 +167,9 @@ def worker_table(groups: Sequence[RunGroup], comparison: Comparison, labels: Lab
         "rejected per round": [_mean(group, "n_rejected") for group in groups],
         "rejected in most rounds": [_mostly(group.runs[0], "rejected") for group in groups],
         "suspects at the end": [ranges(group.runs[0].suspects) or "none" for group in groups],
-        "really bad": [_mostly(group.runs[0], "bad") for group in groups],
+        "really bad": [
+            _mostly(group.runs[0], "bad") if any(group.runs[0].rows.bad) else "" for group in groups
+        ],
     }
     kept = {
         name: cells

@@ -126,8 +126,10 @@ def _foreign(config: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return names alone, of which the fields tell those apart that differ."""
     rule, threat = config.get("rule"), config.get("threat")
     parts = threat if isinstance(threat, Mapping) else {}
-    attack = parts.get("attack") or parts.get("corruption")
-    return _name(rule, "unknown"), _name(attack, CLEAN), ""
+    attack, adversaries = parts.get("attack") or parts.get("corruption"), parts.get("adversaries")
+    share = adversaries.get("bad_fraction") if isinstance(adversaries, Mapping) else None
+    bad = f"{100 * share:g} %" if attack and isinstance(share, float) else ""
+    return _name(rule, "unknown"), _name(attack, CLEAN), bad
 
 
 def _method(config: Config) -> str:
