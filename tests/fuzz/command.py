@@ -40,7 +40,7 @@ def commands(chance: random.Random, folder: Path) -> None:
     if name == "data":
         arguments = ["data", "list", *arguments[1:]]
     if chance.random() < 0.05:
-        arguments = [mutated_text(one, chance).replace("\0", "") for one in arguments]
+        arguments = [_passed(mutated_text(one, chance)) for one in arguments]
     if name in ("train", "attack", "reproduce"):
         arguments += STOP if name != "reproduce" else STOP[2:]
     if name == "resume":
@@ -80,7 +80,12 @@ def _value(chance: random.Random) -> str:
     else:
         value = chance.choice(TEXTS)
     value = mutated_text(value, chance) if chance.random() < 0.1 else value
-    return value.replace("\0", "")  # no system passes it to a program
+    return _passed(value)
+
+
+def _passed(value: str) -> str:
+    """The text as a system can pass it: without NUL, and with a byte that is no text as Python says."""
+    return value.replace("\0", "").replace("\ud800", "\udcff")
 
 
 def _write_run(folder: Path, chance: random.Random) -> None:
