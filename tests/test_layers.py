@@ -47,7 +47,7 @@ EXTRAS = {
     "federated": {"flwr", "numpy"},
     "lab/data": {"PIL", "filelock", "platformdirs"},
     "lab/report": {"jinja2", "markdown_it", "matplotlib"},
-    "lab/cli": {"platformdirs", "rich", "typer"},
+    "lab/cli": {"click", "platformdirs", "rich", "typer"},
     "lab/paper": {"PIL"},
 }
 """What a room may import besides torch; pyproject.toml gives the reasons."""

@@ -20,3 +20,5 @@ def main() -> None:
             f"The command line has further requirements: pip install 'holdfast[lab]' ({error}).\n"
         )
         raise SystemExit(1) from None
+    except KeyboardInterrupt:  # while the commands were loaded
+        raise SystemExit(130) from None
