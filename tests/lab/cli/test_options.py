@@ -1,6 +1,7 @@
 """What options mean, seen in configurations and records."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,13 +9,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from typer.main import get_command
 
 from holdfast.aggregators import rules
 from holdfast.lab.cli import _list
+from holdfast.lab.cli._app import app
 from holdfast.lab.cli._config import config_of, typed_options
 from holdfast.lab.cli._list import Kind, listings, names_of
-from holdfast.lab.cli._options import OPTIONS, SPELLING, flag_of
+from holdfast.lab.cli._options import OPTIONS, flag_of
+from holdfast.lab.cli._spelling import SPELLING
 from holdfast.lab.config import Config, Workers, parse_threat, rule_names, threat_names
 from holdfast.lab.optimizers import Adam, Sgd
 from holdfast.lab.records import read_record
@@ -298,6 +303,31 @@ def test_help_of_every_command_shows_its_usage() -> None:
             assert shown.exit_code == 0
             assert f"Usage: holdfast {command}" in shown.output
             assert invoke(*words, "-h", env={"COLUMNS": "160"}).output == shown.output
+
+
+def test_help_is_not_wider_than_the_terminal_and_breaks_no_sentence() -> None:
+    for command in COMMANDS:
+        with case(command):
+            shown = invoke(*command.split(), "--help", env={"COLUMNS": "80"}).output
+            assert max(map(len, shown.splitlines())) <= 80
+    # Lines of the docstring are not lines of the help.
+    flat = invoke("train", "--help", env={"COLUMNS": "160"}).output
+    assert "Under torchrun every rank computes one row." in flat
+
+
+def test_the_page_has_every_option() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    group = get_command(app)
+    assert isinstance(group, click.Group)
+    commands = dict(group.commands)
+    data = commands.pop("data")
+    assert isinstance(data, click.Group)
+    for command in (*commands.values(), *data.commands.values()):
+        for parameter in command.params:
+            (flag, *_) = parameter.opts
+            name = flag if flag.startswith("-") else parameter.human_readable_name
+            with case(command.name, name):
+                assert re.search(rf"{re.escape(name)}\b", page)
 
 
 def test_help_versions_and_cached_names_load_neither_torch_nor_matplotlib(tmp_path: Path) -> None:

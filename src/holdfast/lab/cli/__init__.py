@@ -23,3 +23,5 @@ def main() -> None:
             f"({error}).\n"
         )
         raise SystemExit(1) from None
+    except KeyboardInterrupt:  # while the commands were loaded
+        raise SystemExit(130) from None

@@ -14,7 +14,7 @@ from rich.text import Text
 from holdfast.errors import FetchError, MissingDataError, RankFailedError, RanksDifferError
 from holdfast.lab.cli._console import error_console
 from holdfast.lab.cli._launch import is_follower
-from holdfast.lab.cli._options import SPELLING
+from holdfast.lab.cli._spelling import SPELLING
 
 P = ParamSpec("P")
 T = TypeVar("T")

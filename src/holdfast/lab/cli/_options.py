@@ -80,6 +80,9 @@ def with_options(*names: str, **defaults: object) -> Callable[[F], F]:
             for name in names
         ]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        # The help breaks lines where the docstring does, unless its paragraphs are single lines.
+        paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+        command.__doc__ = "\n\n".join(" ".join(text.split()) for text in paragraphs)
         return command
 
     return add
@@ -292,16 +295,3 @@ TABLE: dict[str | None, dict[str, Option]] = {
 
 OPTIONS = {name: option for panel in TABLE.values() for name, option in panel.items()}
 PANELS = {name: panel for panel, options in TABLE.items() for name in options}
-
-SPELLING = {
-    **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},
-    **{name: flag_of(name) for name, one in OPTIONS.items() if one.field},
-    "adversaries": "--corrupt",
-    "report lie": "--lie",
-    "compact": "--compact",
-    "target": "--attack",
-    "shape": "shape of the samples",
-    "n_shards": "--partition",
-    "n_rows * row_size": "--rows times --batch",
-}
-"""Flags by the names that messages of the library use; a field of several options has the first."""
