@@ -1,5 +1,6 @@
 """Formulas as MathML, which browsers draw themselves: no script and no font to load."""
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -23,8 +24,8 @@ def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
 def _mathml(node: nodes.Element, *, as_block: bool) -> str:
     # The converter of docutils knows `\ldots` and `\cdots` only.
     formula = " ".join(node.astext().replace(r"\dots", r"\ldots").split())
-    # The bars of a norm are no pair here, so that one with an exponent would grow by itself.
-    return tex2mathml(formula, as_block=as_block).replace("<mo>‖", '<mo stretchy="false">‖')
+    # Bars and brackets are no pairs here, so that one with an exponent would grow by itself.
+    return re.sub("<mo>([‖⟨⟩])", r'<mo stretchy="false">\1', tex2mathml(formula, as_block=as_block))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
