@@ -453,5 +453,6 @@ def bars(results: dict[str, Any]) -> Table:
 BARS = (
     "Goals, and whether they are met. The time of geom-median depends on the rows, because it "
     "stops when its float32 objective no longer changes; on these clean rows that is after few "
-    "steps. If it takes fewer than 80 means, 80 times faster would be less than one pass over the rows."
+    "steps. If it takes fewer than 80 means, 80 times faster would be less than one pass over the "
+    "rows."
 )
