@@ -1,5 +1,6 @@
 """Files that are no pages keep their place: a page's link to a record leads to its copy."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,21 @@ class LinkedFiles(SphinxTransform):
     default_priority = 400
 
     def apply(self, **_: Any) -> None:
-        """Replace every download by a link to the same relative path."""
+        """Replace links to files that are no pages by links to the same relative path."""
         for node in list(self.document.findall(addnodes.download_reference)):
-            link = nodes.reference(refuri=node["reftarget"], file=node["reftarget"], internal=True)
-            link += node.children
-            node.replace_self(link)
+            self._link(node, node["reftarget"])
+        # A test has the suffix of a page of code, but only examples are such pages.
+        for reference in list(self.document.findall(addnodes.pending_xref)):
+            target = reference["reftarget"]
+            if reference.get("refdomain") == "doc" and target not in self.env.found_docs:
+                path = next(self.env.srcdir.glob(f"{target}.*"))
+                folder = self.env.doc2path(self.env.docname).parent
+                self._link(reference, os.path.relpath(path, folder))
+
+    def _link(self, node: nodes.Element, path: str) -> None:
+        link = nodes.reference(refuri=path, file=path, internal=True)
+        link += node.children
+        node.replace_self(link)
 
 
 def copy_files(app: Sphinx, doctree: nodes.document, docname: str) -> None:
