@@ -170,7 +170,10 @@ def test_the_version_is_shown(runs: dict[str, Running]) -> None:
 
     assert runs["version"].wait() == 0
     python = ".".join(map(str, sys.version_info[:3]))
-    assert runs["version"].out == f"holdfast {__version__}, torch {torch.__version__}, Python {python}\n"
+    assert (
+        runs["version"].out
+        == f"holdfast {__version__}, torch {torch.__version__}, Python {python}\n"
+    )
 
 
 def test_the_module_is_the_command(tmp_path: Path) -> None:
