@@ -16,8 +16,6 @@ TESTS = {
         "tests/lab/cli/test_options.py",
         "tests/lab/cli/test_wrong_use.py",
         "tests/lab/data/test_npm.py",
-        "tests/lab/report/test_texts.py",
-        "tests/lab/report/test_figures.py",
     ),
     # Flower asks for newer releases of what the lab requires, so they have environments of their own.
     ("federated",): ("tests/federated/test_weights.py", "tests/federated/test_bad_replies.py"),
