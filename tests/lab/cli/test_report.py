@@ -154,7 +154,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_made(made: Path, tmp_path:
         ([], ["`paths` must exist, got runs"]),
         (["nowhere"], ["nowhere"]),
         (["empty"], ["empty holds nothing to report"]),
-        (["runs", "--format", "gif"], ["'gif' is not one of 'svg', 'png', 'pdf'"]),
+        (["runs", "--format", "gif"], ["`--format` must be one of svg, png, pdf, got 'gif'."]),
         (["empty", "--notes", "nowhere"], ["empty"]),
     ],
 )

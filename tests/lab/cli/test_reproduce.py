@@ -178,14 +178,14 @@ def test_quiet_says_the_last_line_alone() -> None:
     [
         (["tabel2"], ["`recipe` must be one of table1", "did you mean 'table2'?"]),
         (["toy", "--variant", "published"], ["`--variant` must be paper for toy, got published."]),
-        (["toy", "--size", "huge"], ["'huge' is not one of 'smoke', 'quick', 'full'"]),
+        (["toy", "--size", "huge"], ["`--size` must be one of smoke, quick, full, got 'huge'"]),
         (["toy", "--seeds", "0"], ["--seeds"]),
         (
             ["toy", "--seeds", "2"],
             ["`--seeds` must be left out for toy, which trains nothing, got 2."],
         ),
         (["toy", "--jobs", "0"], ["--jobs"]),
-        (["toy", "--known", "nowhere.jsonl"], ["--known", "'nowhere.jsonl' does not exist"]),
+        (["toy", "--known", "nowhere.jsonl"], ["`--known` must exist, got 'nowhere.jsonl'."]),
         (["toy", "--device", "moon"], ["`--device` must be one that this machine has"]),
     ],
 )
