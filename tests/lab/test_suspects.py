@@ -13,7 +13,7 @@ from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import training
 from holdfast.monitor import Monitor
 from holdfast.threats import Adversaries
-from tests.lab.cases import tiny
+from tests.lab.cases import tiny, working
 
 pytestmark = pytest.mark.usefixtures("few_images")
 FIXED, REDRAWN = Adversaries(n_bad=2, redrawn=False), Adversaries(n_bad=2)
@@ -63,6 +63,16 @@ def test_rows_are_watched_if_they_have_owners(config: Config, is_watched: bool) 
     entry = next(training(experiment, 0))
     assert ("monitor" in entry["seconds"]) == is_watched
     assert "suspects" not in entry
+
+
+def test_workers_are_watched_and_liars_named(tmp_path: Path) -> None:
+    config = working("exchange(send=0.1)", "scaled-flip", n_steps=14, rows_every=1)
+    record = run(config, tmp_path / "liars")
+    assert [entry.get("suspects", []) for entry in record.entries[9:]] == 5 * [
+        record.entries[0]["bad"]
+    ]
+    honest = run(working("exchange(send=0.1)", n_steps=14), tmp_path / "honest")
+    assert not any("suspects" in entry for entry in honest.entries)
 
 
 def test_clients_with_unequal_data_are_not_suspect(tmp_path: Path) -> None:

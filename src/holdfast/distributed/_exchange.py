@@ -20,12 +20,9 @@ from holdfast.distributed._rounds import RankRounds
 from holdfast.distributed._suitable import check_exchangeable, check_rule_of_tiles, tensors_of
 from holdfast.distributed._updates import updates_of
 from holdfast.exchange import AgreedBlock, OuterStep, Wire, WorkerMemory
-from holdfast.monitor import Monitor, Suspect
+from holdfast.monitor import Monitor, Suspect, have_little_weight
 
 log = logging.getLogger("holdfast")
-
-LITTLE = 0.25
-"""A rank counts as left out if its mean weight is below this share of the median rank's."""
 
 
 @final
@@ -215,9 +212,7 @@ class Exchange:
         self._updates.begin()
         means = self.weights
         assert means is not None
-        # Without inner products: those of different blocks cannot be compared with each other.
-        nothing = means.new_full((self.n, self.n), torch.nan)
-        self.monitor.observe(nothing, means < LITTLE * means.median())
+        self.monitor.observe(None, have_little_weight(means))
         return True
 
     def _settle(self) -> bool:

@@ -9,10 +9,7 @@ from torch import Tensor
 
 from holdfast.aggregators import Aggregate
 from holdfast.federated._model_arrays import Numbers
-from holdfast.monitor import Monitor, Suspect
-
-LITTLE = 0.25
-"""A client counts as left out if it has less than this share of the usual weight."""
+from holdfast.monitor import Monitor, Suspect, have_little_weight
 
 
 @final
@@ -134,7 +131,7 @@ class Clients:
         """
         # Beside its claim: a small site is not left out.
         fair = decision.weights if shares is None else decision.weights / shares
-        is_out = decision.result.rejected | (fair < LITTLE * fair.median())
+        is_out = decision.result.rejected | (have_little_weight(fair))
         n, m = len(nodes), len(nodes) + len(faulty)
         products = torch.full((m, m), torch.nan, dtype=torch.float64)
         products[:n, :n] = decision.products
@@ -143,10 +140,9 @@ class Clients:
 
     def observe_faulty(self, faulty: Sequence[int]) -> None:
         """Take in a round without a decision."""
-        nothing = torch.full((len(faulty),) * 2, torch.nan, dtype=torch.float64)
         rejected = torch.ones(len(faulty), dtype=torch.bool)
         if faulty:
-            self._monitor.observe(nothing, rejected, rows=self._numbers(faulty))
+            self._monitor.observe(None, rejected, rows=self._numbers(faulty))
 
     def _numbers(self, nodes: Sequence[int]) -> list[int]:
         """The rows of these nodes; those that are new get one."""

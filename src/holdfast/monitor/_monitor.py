@@ -23,6 +23,9 @@ REJECTED = 10
 CERTAIN = 8.0
 """Standard errors by which such a change must differ from zero."""
 
+LITTLE = 0.25
+"""Share of the median weight below which a row counts as left out."""
+
 
 @dataclass(frozen=True)
 class Suspect:
@@ -98,17 +101,20 @@ class Monitor:
         self.n = n
 
     def observe(
-        self, products: Tensor, rejected: Tensor, *, rows: Sequence[int] | None = None
+        self, products: Tensor | None, rejected: Tensor, *, rows: Sequence[int] | None = None
     ) -> None:
         """Take in one step.
 
         Args:
-            products: [k, k] inner products of the rows; NaN in rows that are not finite.
+            products: [k, k] inner products of the rows; NaN in rows that are not finite. None if
+                they cannot be compared from step to step, as those of different blocks.
             rejected: bool [k], the rows that were left out.
             rows: the numbers of the k rows that took part, each once; all n by default.
         """
         at = torch.arange(self.n) if rows is None else self._checked(rows)
-        if products.shape != (len(at), len(at)):
+        if products is None:
+            products = torch.full((len(at), len(at)), torch.nan, dtype=torch.float64)
+        elif products.shape != (len(at), len(at)):
             raise failure("products", f"have shape {(len(at), len(at))}", tuple(products.shape))
         check_mask(rejected, len(at))
         self._products = products.detach().to("cpu", torch.float64)
@@ -212,3 +218,16 @@ def _ratios(products: Tensor) -> Tensor:
     radii = half_weight_radii(distances, shares)
     center = least(radii, distances @ shares)
     return nothing.index_copy(0, finite, distances[center] / radii[center])
+
+
+def have_little_weight(weights: Tensor) -> Tensor:
+    """Whether (bool [n]) rows have less than a quarter of the median weight.
+
+    For rules that give every row some weight, such as the geometric median, which weights rows in
+    inverse proportion to their distances.
+
+    Example:
+        >>> have_little_weight(torch.tensor([0.4, 0.3, 0.25, 0.05]))
+        tensor([False, False, False,  True])
+    """
+    return weights < LITTLE * weights.median()

@@ -1,6 +1,7 @@
 """Entries of the record."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from holdfast.aggregators import Aggregate
 from holdfast.geometry import Rows
 from holdfast.lab.training._experiment import Experiment
-from holdfast.monitor import Monitor
+from holdfast.monitor import Monitor, Suspect
 from holdfast.robust_step import StepResult
 
 
@@ -59,6 +60,11 @@ def suspicion(result: StepResult, monitor: Monitor, rows: Rows) -> dict[str, Any
     before = monitor.suspects()
     gram = result.aggregate.gram or rows.gram()
     monitor.observe(gram.for_all(rows.n), result.rejected)
+    return named_suspects(monitor, before)
+
+
+def named_suspects(monitor: Monitor, before: Sequence[Suspect]) -> dict[str, Any]:
+    """The rows that are suspect now, if any are, or were `before` this step."""
     suspects = sorted(suspect.row for suspect in monitor.suspects())
     return {"suspects": suspects} if suspects or before else {}
 

@@ -52,7 +52,7 @@ class Experiment:
         self.optimizer = RobustOptimizer(inner, config.step())
         # A rank owns its row, unless somebody else is made bad at every step.
         has_owners = ranks is not None and not config.threat.hits_rows
-        is_watched = (config.rows_have_owners or has_owners) and config.workers is None
+        is_watched = config.rows_have_owners or has_owners or config.workers is not None
         self.monitor = Monitor(config.n_rows) if is_watched else None
         beta = config.worker_momentum
         self.worker_momentum = WorkerMomentum(beta=beta) if beta else None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.aggregators import Aggregate
 from holdfast.lab.schemes import Liars, Sent
-from holdfast.lab.training._entries import log_entry
+from holdfast.lab.training._entries import log_entry, mean_weights, named_suspects
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._step_parts import (
     Clock,
@@ -19,6 +19,7 @@ from holdfast.lab.training._step_parts import (
     reproducible_dropout,
 )
 from holdfast.lab.training._worker_rounds import WorkerRounds
+from holdfast.monitor import have_little_weight
 from holdfast.robust_step import StepResult
 from holdfast.seeds import stream
 
@@ -52,7 +53,21 @@ def worker_round(experiment: Experiment, step: int, clock: Clock) -> dict[str, A
     entry = log_entry(experiment, step + 1, loss, bad_rows, result)
     entry |= {"n_bytes": sent.n_bytes, **rounds.scheme.figures()}
     clock.lap("exchange")
+    entry |= suspicion_of_workers(experiment, aggregate, present)
+    clock.lap("monitor")
     return entry
+
+
+def suspicion_of_workers(
+    experiment: Experiment, aggregate: Aggregate, present: Tensor
+) -> dict[str, Any]:
+    """Show the round to the monitor; the workers that are suspect, as in the entry of a step."""
+    monitor, weights = experiment.monitor, mean_weights(aggregate)
+    assert monitor is not None, "workers are owners"
+    is_out = aggregate.rejected if weights is None else have_little_weight(weights)
+    before = monitor.suspects()
+    monitor.observe(None, is_out | aggregate.rejected, rows=present.tolist())
+    return named_suspects(monitor, before)
 
 
 def present_workers(experiment: Experiment, bad_rows: Tensor, step: int) -> Tensor:
