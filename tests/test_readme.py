@@ -236,8 +236,7 @@ def test_the_table_of_costs_has_the_committed_figures() -> None:
         " to ".join(f"{row['over_rows_alone']:.2f}" for row in lenet),
         f"{small['over_plain']:.2f}",
         ", ".join(f"{row['ratio']:.2f}" for row in steps),
-        f"{medians['holdfast_means']:.2f}",
-        ", ".join(f"{value:.3g}" for value in peers),
+        f"{medians['holdfast_means']:.2f} ({', '.join(f'{value:.3g}' for value in peers)})",
     ]
 
 

@@ -119,9 +119,9 @@ def test_no_certificate_is_false(family: str) -> None:
         rule = Blockwise(tile="parameter", rule=GeometricMedian(tolerance=hard.tolerance))
         result = rule.aggregate([hard.rows, hard.rows], row_weights=hard.row_weights)
         precise = PreciseMedian(hard.points(), hard.row_weights)
-        first, second = result.vector.double().chunk(2)
-        assert first.equal(second)
-        true_gap = precise.gap(first.tolist(), mpmath.mpf(optimum))
+        # Batched products may round the two sets in different ways, by where they lie in memory.
+        both = [half.tolist() for half in result.vector.double().chunk(2)]
+        true_gap = max(precise.gap(one, mpmath.mpf(optimum)) for one in both)
         with naming(family, index, result.outcome, true_gap, result.gap):
             assert result.gap is not None
             assert true_gap <= result.gap

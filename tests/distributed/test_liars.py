@@ -154,7 +154,7 @@ def test_two_testimonies_stop_the_training_and_split_nothing(workers: Workers) -
         assert len(messages) == 1  # of the next round
     for messages, seen, _ in (found[0], found[2], found[3]):
         assert "rank 2 (" in messages[-1]  # who did not make the round, although it is honest
-        assert messages[-1].endswith(") came with the number of another round.")
+        assert messages[-1].endswith(") sent the number of another round.")
         assert seen[2].equal(seen[1])
 
 
@@ -167,7 +167,7 @@ def test_a_false_accusation_stops_a_round_and_names_both(workers: Workers) -> No
         assert len(messages) == 1
         assert "rank 3 (" in messages[0]
         assert "sent rank 1 (" in messages[0]
-        assert messages[0].endswith(" other values than the others, or these say so wrongly.")
+        assert messages[0].endswith(" other values than the others, or these report it wrongly.")
         assert seen[1].equal(seen[0])
         assert n_rounds == 2  # the third step makes it again
         assert seen[2].equal(found[0][1][2])

@@ -185,7 +185,7 @@ def test_wrong_use() -> None:
         "rosdhb(send=0.001)": r"`send` must be enough for one of the 58 columns, got 0.001\.",
         "scatter-mean(send=0)": r"`send` must be in \(0, 1\], got 0\.",
         "exchange(wire='int4')": r"`wire` must be 'float32', 'bfloat16' or 'int8', got 'int4'\.",
-        "exchange(send=0.5, tile=1, min_wait=9)": r"`min_wait` must be at most 2, .*",
+        "exchange(send=0.5, tile=1, min_wait=9)": r"`min_wait` must be at most 2 to send .*",
         "rosdhb(momentum=1.0)": r"`momentum` must be in \[0, 1\), got 1.0\.",
     }.items():
         with pytest.raises(ValueError, match=message):

@@ -120,7 +120,7 @@ def test_bad_terms_are_refused(make: Callable[..., Source], terms: Any, message:
 
 
 def test_terms_of_a_sum_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`terms` must be left out if the loss is a sum"):
+    with pytest.raises(ValueError, match=r"`terms` must be None if the loss is a sum"):
         PerSample(nn.Linear(3, 1), nn.MSELoss(reduction="sum"), terms=n_words)
 
 

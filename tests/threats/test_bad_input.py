@@ -163,7 +163,7 @@ def test_unknown_names_are_told_the_nearest() -> None:
         corruptions.parse("blurr")
     with pytest.raises(
         ValueError,
-        match=r"^`hijack` must be given columns, size, lie, got 'share'\.$",
+        match=r"^`hijack` must be given only columns, size, lie, got 'share'\.$",
     ):
         attacks.parse("hijack(share=0.5)")
 

@@ -38,13 +38,16 @@ class Corruption(ABC):
         """Images and labels of the batch with its bad samples corrupted.
 
         Args:
-            images: [N, C, H, W] floating, on image scale.
+            images: [N, C, H, W] floating, on image scale; samples of any shape [N, ...] if only
+                labels are corrupted.
             labels: [N] int64.
             mask: bool [N], True where a sample is bad; see :func:`rows_to_samples`.
             generator: for corruptions that need one, on the images' device or the CPU.
         """
         if not self.is_of_labels:
             check_images(images)
+        elif not isinstance(images, Tensor):
+            raise failure("images", "be a tensor [N, ...]", type(images).__name__)
         check_labels(labels, len(images))
         check_mask(mask, len(images), of="sample")
         if self.needs_generator:

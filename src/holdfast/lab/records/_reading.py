@@ -104,10 +104,11 @@ def read_record(folder: str | os.PathLike[str]) -> Record:
     run = _read_run(folder / RUN_FILE)
     lines = _read_lines(folder / METRICS_FILE)
     end = lines.pop() if lines and "end" in lines[-1] else None
-    n_steps = run["config"].get("n_steps")
     # A run that was killed when it was about to be extended still has the end of the shorter one.
-    if end is not None and end["end"] == "finished" and isinstance(n_steps, int):
-        end = end if len(lines) >= n_steps else None
+    is_extended = end is not None and end["end"] == "finished" and "extended_from" in run
+    n_steps = run["config"].get("n_steps")
+    if is_extended and isinstance(n_steps, int) and len(lines) < n_steps:
+        end = None
     return Record(folder, run, lines, end)
 
 
