@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 from holdfast.lab.cli import main
 from holdfast.lab.cli._app import app
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds after which a silent process has failed."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
