@@ -64,6 +64,7 @@ check: setup
 
 # The site, from the repository alone; a warning, a dead link among them, is an error.
 docs: setup
+	rm -rf build/site build/doctrees
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d build/doctrees . build/site
 	@echo "build/site/index.html"
 
