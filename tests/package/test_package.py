@@ -121,7 +121,7 @@ def test_neither_file_holds_tests_or_records_and_both_are_small(built: Path) -> 
 
 def test_every_extra_is_declared(metadata: Message) -> None:
     assert set(metadata.get_all("Provides-Extra") or ()) == {
-        *("lab", "tensorboard", "federated", "torchft", "dev")
+        *("lab", "tensorboard", "federated", "torchft", "docs", "dev")
     }
 
 
