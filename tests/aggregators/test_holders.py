@@ -20,7 +20,7 @@ def on_one(case: Case, rows: Tensor) -> Aggregate:
 
 
 def on_three(case: Case, rows: Tensor) -> list[Aggregate]:
-    extras = case.extras(rows[4:])
+    extras, rule = case.extras(rows[4:]), case.rule  # Python 3.11 must not parse in many threads
     if "score" in extras:
         extras["score"] = lambda part: float(part.abs().sum())  # another for each holder
 
@@ -31,7 +31,7 @@ def on_three(case: Case, rows: Tensor) -> list[Aggregate]:
             own["reference"] = own["reference"][mine]
         if "generator" in own:
             own["generator"] = case.extras(rows)["generator"]  # one each, equally seeded
-        return case.rule.aggregate(DenseRows(rows[:, mine].clone(), holders=holder), **own)
+        return rule.aggregate(DenseRows(rows[:, mine].clone(), holders=holder), **own)
 
     return on_holders(3, aggregate)
 
