@@ -1,11 +1,12 @@
 """A round: all or nothing, the same for everybody, whatever a minority says."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from holdfast.aggregators import rules
-from holdfast.exchange import AgreedBlock, OuterStep, Payload, Round, WorkerMemory
+from holdfast.exchange import AgreedBlock, OuterStep, Payload, Round, Worker, WorkerMemory
 from holdfast.seeds import stream
 from tests.exchange.cases import Simulation, layout_of
 
@@ -120,6 +121,29 @@ def test_the_order_of_arrival_does_not_matter() -> None:
             one.receive(i, this.memories[i].payload(block))
         found.append(one.aggregate({i: 1.0 + (i == 0) for i in range(5)}).vector)
     assert torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (list(reversed(range(12))), list(range(12))),
+        (["b", "a", 10, np.int64(9)], [9, 10, "a", "b"]),
+    ],
+)
+def test_rows_are_in_the_order_of_numbers_and_then_of_names(
+    names: list[Worker], expected: list[Worker]
+) -> None:
+    this = simulation(len(names))
+    one = Round(this.agreed, "mean")
+    for i, (name, memory) in enumerate(zip(names, this.memories, strict=True)):
+        memory.add(torch.full((this.layout.d,), float(i)))
+        one.report(name, memory.report())
+    block = one.agree()
+    for name, memory in zip(names, this.memories, strict=True):
+        one.receive(name, memory.payload(block))
+    assert one.workers == expected
+    sent = [names.index(name) for name in one.workers]
+    assert one.rows().matrix()[:, 0].tolist() == sent
 
 
 def test_row_weights_count() -> None:

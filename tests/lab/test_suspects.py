@@ -1,10 +1,12 @@
 """Suspects in the record: those who are bad, while they are, and nobody else."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from holdfast.aggregators import RadiusFilter
 from holdfast.lab.config import Config
 from holdfast.lab.data import load
 from holdfast.lab.partitions import Dirichlet
@@ -73,6 +75,20 @@ def test_workers_are_watched_and_liars_named(tmp_path: Path) -> None:
     ]
     honest = run(working("exchange(send=0.1)", n_steps=14), tmp_path / "honest")
     assert not any("suspects" in entry for entry in honest.entries)
+
+
+@pytest.mark.parametrize("n_absent", [0, 3])
+@pytest.mark.parametrize(
+    "scheme", ["exchange(send=0.1)", "everything", "rosdhb(send=0.1)", "byz-ef21(send=0.1)"]
+)
+def test_rows_belong_to_their_workers_also_where_there_are_more_than_ten(
+    scheme: str, n_absent: int, tmp_path: Path
+) -> None:
+    """The eleventh worker is not the third one, whose name begins alike."""
+    config = working(scheme, "scaled-flip", n_rows=13, absent=n_absent / 13, rows_every=1)
+    for entry in run(replace(config, rule=RadiusFilter()), tmp_path).entries:
+        assert entry["bad_weight"] == 0.0
+        assert set(entry["bad"]) <= set(entry["rejected"])
 
 
 def test_clients_with_unequal_data_are_not_suspect(tmp_path: Path) -> None:

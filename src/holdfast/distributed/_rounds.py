@@ -95,14 +95,12 @@ class RankRounds:
         memory.sent(block, payload)
         SharedBuffers.write(medians)
         self.n_left_out = [one.n_left_out for one in said]
-        self.tile_weights = self._weights(this, result)
+        self.tile_weights = self._weights(result)
 
     @staticmethod
-    def _weights(this: Round, result: Aggregate) -> Tensor:
+    def _weights(result: Aggregate) -> Tensor:
         """[t, n] the weights of the ranks."""
-        # Rows are in the order of the names of ranks, where 10 comes before 2.
-        places = torch.tensor([int(str(worker)) for worker in this.workers]).argsort()
         weights = result.tile_weights if result.weights is None else result.weights[None]
         if weights is None:  # a rule by columns, such as the coordinate median
             weights = (~result.rejected).double()[None] / (~result.rejected).sum()
-        return weights[:, places]
+        return weights

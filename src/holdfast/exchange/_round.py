@@ -1,4 +1,5 @@
 from collections.abc import Hashable, Mapping
+from numbers import Integral
 from typing import Any, final
 
 import torch
@@ -63,8 +64,8 @@ class Round:
 
     @property
     def workers(self) -> list[Worker]:
-        """Those whose values were received, in the order of the rows."""
-        return sorted(self._payloads, key=repr)
+        """Those whose values were received, in the order of the rows: numbers by their value."""
+        return sorted(self._payloads, key=_place)
 
     def report(self, worker: Worker, norms: Tensor, *, number: int | None = None) -> None:
         """Add the report of a worker, made for the round `number` (this one by default)."""
@@ -144,3 +145,11 @@ class Round:
             raise failure("number", f"be {self.number}, the round that is open", number)
         if worker in taken:
             raise failure("worker", "send one message of a kind per round", f"{worker!r} again")
+
+
+def _place(worker: Worker) -> tuple[bool, int, str]:
+    """The key by which workers are sorted: numbers first, others by their `repr`."""
+    number: object = worker
+    if isinstance(number, Integral):
+        return False, int(number), ""
+    return True, 0, repr(worker)

@@ -115,7 +115,7 @@ def sort_replies(
         if node not in found.good and node not in found.dropped:
             found.dropped[node] = "did not reply"
     # In the order of a round of the exchange: the result does not depend on who was first.
-    ordered = {node: found.good[node] for node in sorted(found.good, key=repr)}
+    ordered = {node: found.good[node] for node in sorted(found.good)}
     return Sorted(len(asked), ordered, found.dropped, found.faulty)
 
 
