@@ -209,10 +209,10 @@ class Aggregator(ABC):
         rule's solver. The matrices must be symmetric and finite, with squared norms on the
         diagonal, about the origin of each set; use float64, because in float32 the differences of
         rows that are close to each other are lost. `row_weights` [n] apply to every set. Mean,
-        GeometricMedian and RadiusFilter solve all sets together, except those in which digits were
-        lost; these, and all sets of other rules, are solved one after the other. With
-        `approximate=True` such sets keep the weights of the common solution, which may be wrong or
-        NaN. The result is float64 on the CPU.
+        GeometricMedian and RadiusFilter, also as the inner rule of NearestNeighborMixing, solve all
+        sets together, except those in which digits were lost; these, and all sets of other rules,
+        are solved one after the other. With `approximate=True` such sets keep the weights of the
+        common solution, which may be wrong or NaN. The result is float64 on the CPU.
 
         Example:
             >>> from holdfast.aggregators import GeometricMedian

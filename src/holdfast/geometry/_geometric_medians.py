@@ -88,7 +88,7 @@ def _solutions(found: "_Medians", is_certain: Tensor, exact: Tensor | None) -> S
         Outcome.EXACT if is_exact else Outcome.CERTIFIED,
         found.steps,
         found.gaps,
-        rejects=False,
+        rejected=torch.zeros_like(found.weights, dtype=torch.bool),
         exact=exact,
     )
 

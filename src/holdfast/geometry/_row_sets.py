@@ -1,6 +1,6 @@
 """Many small sets of rows, such as the tiles of some columns, and their inner products."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -108,3 +108,34 @@ class RowSets:
         center = half_weight_radii(distances, weights).argmin(1)
         origins = wide[torch.arange(len(center)), center]
         return wide - origins[:, None], origins.norm(dim=1)
+
+    def mixed(self, matrices: Tensor) -> "RowSets":
+        """The sets of combinations of the rows, with coefficients [t, m, n]; in float64."""
+        if self.rows is not None:
+            rows = torch.bmm(matrices, self.rows.double())
+            # Products of equal factors may differ in the last bit, and rows that are nearly equal
+            # cannot be solved together. Equal combinations take the bits of the first of them.
+            first = _first_equal(matrices)
+            return replace(self, rows=rows.gather(1, first[:, :, None].expand_as(rows)))
+        products = torch.bmm(torch.bmm(matrices, self.products), matrices.transpose(1, 2))
+        products = (products + products.transpose(1, 2)) / 2
+        products.diagonal(dim1=1, dim2=2).clamp_(min=0)
+        return replace(self, given=products)
+
+    def exceed_rounding_of(self, others: "RowSets") -> Tensor:
+        """Whether (bool [t]) rows are equal, or differ by far more than the rounding of others.
+
+        The rows were made from the others, which may be far longer and cancel in a sum. Differences
+        of 3e-5 of the longest of them have rounding errors of some 1e-11 of their own length.
+        """
+        limits = RESOLVED * others.products.diagonal(dim1=1, dim2=2).amax(1)
+        squared = self.squared_distances
+        return ((squared == 0) | (squared >= limits[:, None, None])).flatten(1).all(1)
+
+
+def _first_equal(matrices: Tensor) -> Tensor:
+    """[t, m] the first row of each matrix [t, m, n] that is equal to this one."""
+    overlaps = torch.bmm(matrices, matrices.transpose(1, 2))
+    squares = overlaps.diagonal(dim1=1, dim2=2)
+    largest = torch.maximum(squares[:, :, None], squares[:, None])
+    return (overlaps >= (1 - RESOLVED) * largest).to(torch.uint8).argmax(2)

@@ -58,7 +58,7 @@ class Solutions:
         outcome: why the solver stopped, for the worst of the solved sets.
         steps: the largest number of iterations.
         gaps: [t] as `Solution.gap`; None if the solver has no objective.
-        rejects: whether rows of weight zero were left out, rather than merely without a part.
+        rejected: bool [t, n] rows that the rule left out; None for those of weight zero.
         exact: bool [t] sets whose sums should be taken in float64; None for none.
     """
 
@@ -67,5 +67,10 @@ class Solutions:
     outcome: Outcome = Outcome.CLOSED_FORM
     steps: int = 0
     gaps: Tensor | None = None
-    rejects: bool = True
+    rejected: Tensor | None = None
     exact: Tensor | None = None
+
+    @property
+    def left_out(self) -> Tensor:
+        """Bool [t, n] the rows of each set that the rule left out."""
+        return self.weights == 0 if self.rejected is None else self.rejected
