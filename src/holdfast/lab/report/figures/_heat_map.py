@@ -1,14 +1,14 @@
 """A table of accuracies as a heat map."""
 
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from holdfast.lab.report.figures._chart import Chart, DataTable, Mark, Panel, Pens, Shape
+from holdfast.lab.report.figures._cells_panel import CellsPanel, name_cells
+from holdfast.lab.report.figures._chart import Chart, Pens
 from holdfast.lab.report.figures._grid import Cell, Grid
 
 GAP = 0.03
@@ -23,7 +23,7 @@ def heat_map(grid: Grid) -> Chart:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HeatMapPanel(Panel):
+class HeatMapPanel(CellsPanel):
     """A grid for a file: the page shows the table with the same colors."""
 
     grid: Grid
@@ -36,10 +36,6 @@ class HeatMapPanel(Panel):
     def height(self) -> float:
         return 0.16 + 0.085 * len(self._lines)
 
-    @property
-    def labels(self) -> Mapping[str, Shape]:
-        return {}
-
     def draw(self, axes: Axes, pens: Pens) -> None:
         for i, (_, cells) in enumerate(self._lines):
             for j, cell in enumerate(cells):
@@ -51,17 +47,4 @@ class HeatMapPanel(Panel):
                 weight = "bold" if cell.is_best else "normal"
                 axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", weight=weight)
         names = [textwrap.fill(name, 14) for name, _ in self.grid.columns]
-        axes.set_xlim(0, len(names))
-        axes.set_ylim(len(self._lines), 0)
-        axes.set_xticks([j + 0.5 for j in range(len(names))], names)
-        labels = [textwrap.fill(label, 28) for label, _ in self._lines]
-        axes.set_yticks([i + 0.5 for i in range(len(labels))], labels)
-        axes.tick_params(length=0, labeltop=True, labelbottom=False)
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
-
-    def marks(self, axes: Axes) -> list[Mark]:
-        return []
-
-    def table(self) -> DataTable:
-        return DataTable(caption=self.title, columns=(), rows=())
+        name_cells(axes, names, [textwrap.fill(label, 28) for label, _ in self._lines])

@@ -8,19 +8,10 @@ from typing import Any, final
 
 from matplotlib.axes import Axes
 from matplotlib.image import imread
-from matplotlib.ticker import FixedLocator
 
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report.figures._chart import (
-    Chart,
-    DataTable,
-    Mark,
-    Panel,
-    Pens,
-    PictureGrid,
-    Shape,
-    chart_of,
-)
+from holdfast.lab.report.figures._cells_panel import CellsPanel, name_cells
+from holdfast.lab.report.figures._chart import Chart, Pens, PictureGrid, chart_of
 from holdfast.lab.report.figures._views import Pictures
 
 GAP = 0.06
@@ -29,7 +20,7 @@ GAP = 0.06
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PicturePanel(Panel):
+class PicturePanel(CellsPanel):
     """All images on one pair of axes, one unit apart."""
 
     grid: PictureGrid
@@ -38,32 +29,13 @@ class PicturePanel(Panel):
     def height(self) -> float:
         return (len(self.grid.rows) + 0.5) / max(len(self.grid.columns) + 1, 2)
 
-    @property
-    def labels(self) -> Mapping[str, Shape]:
-        return {}
-
     def draw(self, axes: Axes, pens: Pens) -> None:
-        n_rows, n_columns = len(self.grid.rows), len(self.grid.columns)
         for i, (_, pictures) in enumerate(self.grid.rows):
             for j, picture in enumerate(pictures):
                 image = _decode(picture)
                 extent = (j + GAP, j + 1 - GAP, i + 1 - GAP, i + GAP)
                 axes.imshow(image, extent=extent, interpolation="none", cmap="gray", vmin=0, vmax=1)
-        axes.set_xlim(0, n_columns)
-        axes.set_ylim(n_rows, 0)
-        axes.xaxis.set_major_locator(FixedLocator([j + 0.5 for j in range(n_columns)]))
-        axes.yaxis.set_major_locator(FixedLocator([i + 0.5 for i in range(n_rows)]))
-        axes.set_xticklabels(self.grid.columns)
-        axes.set_yticklabels([label for label, _ in self.grid.rows])
-        axes.tick_params(length=0, labeltop=True, labelbottom=False)
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
-
-    def marks(self, axes: Axes) -> list[Mark]:
-        return []
-
-    def table(self) -> DataTable:
-        return DataTable(caption=self.title, columns=(), rows=())
+        name_cells(axes, self.grid.columns, [label for label, _ in self.grid.rows])
 
 
 def pictures(view: Pictures, collection: Collection) -> Chart:
