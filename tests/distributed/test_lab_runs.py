@@ -22,7 +22,9 @@ CONFIGS: dict[str, Config] = {
     "attack that knows the rule": tiny(
         "geometric-median", "huddle(direction='wrong-labels')", FIXED, model="mlp", n_rows=N
     ),
-    "bgmd": tiny("bgmd(units='gradient')", "scaled-flip", FIXED, model="mlp", n_rows=N),
+    "bgmd": tiny(
+        "bgmd(units='gradient')", "scaled-flip", FIXED, model="mlp", n_rows=N, average=0.8
+    ),
     "not finite": tiny("coordinate-median", "non-finite", FIXED, n_rows=N),
     "backdoor": tiny("mean", "backdoor(target=2)", FIXED, whole_rows=True, n_rows=N),
     "trusted samples": tiny(

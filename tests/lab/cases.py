@@ -68,6 +68,7 @@ RUNS: dict[str, Config] = {
         partition=Shards(n_shards=12),
         worker_momentum=0.9,
     ),
+    "average": tiny("mean", "scaled-flip", model="tiny-cnn", average=0.9),
     "mimic": tiny(
         "bucketing(bucket_size=2) | geometric-median", "mimic", partition=Dirichlet(alpha=0.3)
     ),
@@ -99,7 +100,7 @@ RUNS: dict[str, Config] = {
         model="tiny-cnn",
     ),
     "random block": working(
-        "exchange(send=0.1, report_every=None, beta=0.9)", "lazy-rows", absent=0.2
+        "exchange(send=0.1, report_every=None, beta=0.9)", "lazy-rows", absent=0.2, average=0.8
     ),
     "everything, with worker momentum": working(
         "everything", "little-is-enough", worker_momentum=0.9, partition=Shards(n_shards=12)

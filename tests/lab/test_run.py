@@ -16,10 +16,11 @@ from holdfast.lab.data import DataSet, load
 from holdfast.lab.models import models
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.partitions import Shards
-from holdfast.lab.records import load_checkpoint, read_record
+from holdfast.lab.records import load_checkpoint, read_record, save_checkpoint
 from holdfast.lab.schedules import Cosine
 from holdfast.lab.schemes import Rosdhb, SendEverything
 from holdfast.lab.training import Batches, evaluate, resume, run, trained_model
+from holdfast.lab.training._averaging import averaged
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import descent_score, training, trusted_gradient
 from holdfast.layout import Layout
@@ -330,11 +331,13 @@ def test_evaluation_against_one_image_at_a_time(data: DataSet) -> None:
     assert evaluate(model, data)["test_loss"] is None
 
 
+@pytest.mark.parametrize("average", [0.0, 0.7])
 @pytest.mark.parametrize("model", ["logistic-regression", "tiny-cnn"])
 def test_the_trained_model_is_as_good_as_the_record_says(
-    model: str, data: DataSet, tmp_path: Path
+    model: str, average: float, data: DataSet, tmp_path: Path
 ) -> None:
-    record = run(replace(TINY, model=model, optimizer=Sgd(lr=0.1), n_steps=9), tmp_path)
+    config = replace(TINY, model=model, optimizer=Sgd(lr=0.1), n_steps=9, average=average)
+    record = run(config, tmp_path)
     trained = trained_model(tmp_path)
     assert not trained.training
     assert record.accuracy is not None
@@ -342,6 +345,52 @@ def test_the_trained_model_is_as_good_as_the_record_says(
         float((slow_predictions(trained, data) == data.test.labels).double().mean()),
         record.accuracy,
     )
+
+
+def test_the_average_is_that_of_all_steps_and_changes_none_of_them(tmp_path: Path) -> None:
+    config = tiny("mean", "scaled-flip", optimizer=Sgd(lr=0.1), n_steps=4)
+    wanted = None
+    for n_steps in range(1, 5):
+        run(replace(config, n_steps=n_steps), tmp_path / str(n_steps))
+        now = flat(trained_model(tmp_path / str(n_steps)))
+        wanted = now if wanted is None else 0.75 * wanted + 0.25 * now
+    record = run(replace(config, average=0.75), tmp_path / "average")
+    assert wanted is not None
+    torch.testing.assert_close(flat(trained_model(tmp_path / "average")), wanted)
+    assert [entry["loss"] for entry in record.entries] == [
+        entry["loss"] for entry in read_record(tmp_path / "4").entries
+    ]
+
+
+def test_an_average_has_the_buffers_of_the_last_step() -> None:
+    linear = nn.Linear(3, 4)
+    model = nn.Sequential(linear, nn.BatchNorm1d(4))
+    average = averaged(model, 0.9)
+    for _ in range(3):
+        with torch.no_grad():
+            model(torch.randn(8, 3))
+            linear.weight += 1
+        average.update_parameters(model)
+    for name, buffer in model.named_buffers():
+        assert torch.equal(average.module.get_buffer(name), buffer)
+    lag = linear.weight - average.module.get_parameter("0.weight")
+    torch.testing.assert_close(lag, torch.full((4, 3), 0.9 + 0.9**2))
+
+
+def test_a_checkpoint_without_the_average_is_refused(tmp_path: Path) -> None:
+    config = replace(TINY, average=0.9)
+    run(config, tmp_path)
+    path = tmp_path / "checkpoint.pt"
+    state = load_checkpoint(path)
+    del state["experiment"]["average"]
+    save_checkpoint(path, state)
+    for read in (trained_model, lambda folder: resume(folder, n_steps=9)):
+        with pytest.raises(ValueError, match=r"^`folder` must hold a checkpoint that fits"):
+            read(tmp_path)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
 def test_reading_a_model_leaves_the_worlds_random_numbers_alone(tmp_path: Path) -> None:

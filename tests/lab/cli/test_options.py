@@ -20,6 +20,7 @@ from holdfast.lab.cli._config import config_of, typed_options
 from holdfast.lab.cli._list import Kind, listings, names_of
 from holdfast.lab.cli._options import OPTIONS, flag_of
 from holdfast.lab.cli._spelling import SPELLING
+from holdfast.lab.cli._summary import plan
 from holdfast.lab.config import Config, Workers, parse_threat, rule_names, threat_names
 from holdfast.lab.optimizers import Adam, Sgd
 from holdfast.lab.records import read_record
@@ -167,6 +168,7 @@ def test_what_is_odd_and_right_trains() -> None:
         {"partition": "shards(n_shards=7)", "rows": 7},
         {"partition": "dirichlet(alpha=1e-9)"},
         {"partition": "dirichlet", "worker_momentum": 0.9},
+        {"average": 0.98},
         {"trusted": 5999},
         {"corrupt": 0.0},
         {"attack": "scaled-flip", "corrupt": 0.0},
@@ -180,6 +182,13 @@ def test_what_is_odd_and_right_trains() -> None:
     ):
         with case(given):
             assert trained(steps=1, **given)
+
+
+def test_the_plan_says_if_a_mean_of_the_parameters_is_tested() -> None:
+    for average, wanted in {0.98: "0.98 of the past", 0.0: None}.items():
+        config = config_of(DEFAULTS | TINY | {"average": average}, default_steps=2)
+        found = dict(plan(config, Path("run"))).get("tested", "")
+        assert (wanted in found) if wanted else not found
 
 
 def test_tensorboard_files_are_written() -> None:

@@ -31,7 +31,7 @@ from tests.lab.cli.commands import (
 from tests.lab.data.server import serving, slow
 from tests.lab.data.tiny import BIG, GZIPPED
 
-N_STEPS = 300
+N_STEPS = 600
 BAD = ["--attack", "scaled-flip", "--corrupt", "0.25"]
 STEP = ["--rule", "bgmd"]  # which carries something from step to step
 TRAIN = ["train", *SMALL, *STEP, *BAD, "--steps", str(N_STEPS), "--evaluate-every", "60"]
@@ -89,7 +89,7 @@ def test_a_training_prints_its_plan_and_its_outcome_in_plain_lines(
     lines = labeled(running.out)
     assert lines["model"] == "logistic-regression"
     assert "2 of 8 bad (scaled-flip)" in lines["rows"]
-    assert lines["training"].startswith(f"{N_STEPS} steps (0.8 epochs), sgd(momentum=0.9)")
+    assert lines["training"].startswith(f"{N_STEPS} steps (1.6 epochs), sgd(momentum=0.9)")
     assert lines["record"] == "whole"
     assert lines["end"].startswith(f"finished after {N_STEPS} steps")
     assert lines["accuracy"].endswith(" %")

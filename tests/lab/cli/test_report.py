@@ -151,7 +151,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_made(made: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["`paths` must exist, got runs"]),
+        ([], ["`RUNS` must exist, got runs"]),
         (["nowhere"], ["nowhere"]),
         (["empty"], ["empty holds nothing to report"]),
         (["runs", "--format", "gif"], ["`--format` must be one of svg, png, pdf, got 'gif'."]),

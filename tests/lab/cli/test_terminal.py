@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(place: Path) -> Iterator[dict[str, Terminal]]:
     """Commands in terminals, each to its end."""
     with ExitStack() as stack:
-        steps = ["--steps", "100", "--evaluate-every", "10"]
+        steps = ["--steps", "500", "--evaluate-every", "10"]
         compared = [
             "attack",
             "scaled-flip",
@@ -69,11 +69,11 @@ def test_a_training_shows_a_bar_with_all_that_matters_and_then_its_outcome(
     shown: dict[str, Terminal],
 ) -> None:
     text = shown["wide"].text
-    words = r"\d+/100 +loss [\d.]+  accuracy [\d.]+ %  rejected \d/8  bad rows' weight [\d.]+ %"
+    words = r"\d+/500 +loss [\d.]+  accuracy [\d.]+ %  rejected \d/8  bad rows' weight [\d.]+ %"
     assert re.search(words, text), text[-2000:]
     assert re.search(r"[\d.]+ steps/s, \d+ s left", text)
     last = text[text.rindex("end ") :]
-    assert "finished after 100 steps" in last
+    assert "finished after 500 steps" in last
     assert re.search(r"accuracy +\d+\.\d %", last)
     assert "steps/s" not in last
 
@@ -108,7 +108,7 @@ def test_an_attack_shows_its_runs_and_then_a_table(shown: dict[str, Terminal]) -
 
 def test_a_narrow_terminal_keeps_loss_and_accuracy_in_sight(shown: dict[str, Terminal]) -> None:
     flat = " ".join(shown["narrow"].text.split())
-    assert re.search(r"\d+/100.*accuracy.*finished after 100 steps", flat)
+    assert re.search(r"\d+/500.*accuracy.*finished after 500 steps", flat)
 
 
 def test_ctrl_c_twice_gives_the_terminal_back(tmp_path: Path) -> None:

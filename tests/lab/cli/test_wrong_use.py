@@ -95,6 +95,7 @@ TYPOS: list[tuple[list[str], str, str]] = [
     ([*TRAIN, "--rule", "bgmd(fracton=0.1)"], "`bgmd` must be given only", "fraction"),
     ([*TRAIN, "--rule", "bgmd(rule='krumm(n_bad=1)')"], "`--rule` must be one of", "krum"),
     ([*TRAIN, "--selector", "top-norm(fractoin=.1)"], "`top-norm` must be given", "fraction"),
+    ([*TRAIN, "--decay", "1"], "`holdfast train` must be given its own", "--weight-decay"),
     ([*TRAIN, "--memory", "row(unit='gradient')"], "`row` must be given only", "units"),
     ([*TRAIN, "--optimizer", "sgd(learning_rate=1)"], "`sgd` must be given only", "lr"),
     ([*TRAIN, "--optimizer", "adam(decay=1)"], "`adam` must be given only", "weight_decay"),

@@ -66,7 +66,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         for value in (-1, 0.0, False, "3", None)
     ),
     *(
-        ({"worker_momentum": value}, rf"`worker_momentum` must be in \[0, 1\), got {value}\.")
+        ({name: value}, rf"`{name}` must be in \[0, 1\), got {value}\.")
+        for name in ("worker_momentum", "average")
         for value in (1.0, -0.1, NAN, INF, None, True, "0.5")
     ),
     ({"worker_momentum": 0.5},

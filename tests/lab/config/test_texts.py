@@ -155,6 +155,7 @@ def configs(draw: st.DrawFn) -> Config:
             threat=draw(threats()),
             optimizer=optimizers.parse(draw(st.sampled_from(OPTIMIZERS))),
             schedule=schedules.parse(draw(st.sampled_from(SCHEDULES))),
+            average=draw(st.sampled_from([0.0, 0.98])),
             n_steps=draw(st.integers(1, 10**6)),
             n_trusted=draw(st.integers(1, 100)),
             evaluate_every=draw(st.integers(1, 1000)),
@@ -174,7 +175,7 @@ def test_json_and_back(config: Config) -> None:
     again = config_from_json(json.loads(json.dumps(config_to_json(config))))
     assert again == config
     assert hash_of(again) == hash_of(config)
-    left_out = {"own_data"} | ({"workers"} if config.workers is None else set())
+    left_out = {name for name in ("own_data", "workers", "average") if not getattr(config, name)}
     assert set(config_to_json(config)) == {entry.name for entry in fields(Config)} - left_out
 
 
@@ -228,6 +229,7 @@ FULL = Config(
     schedule=CosineRestarts(),
     n_trusted=3,
     worker_momentum=0.5,
+    average=0.5,
 )
 OTHERS: dict[str, Any] = {
     "data": "mnist",
@@ -250,6 +252,7 @@ OTHERS: dict[str, Any] = {
     ],
     "memory": [MeanMemory(units="gradient"), RowMemory(), NoMemory(), None],
     "worker_momentum": [0.0, 0.6],
+    "average": [0.0, 0.9],
     "threat": [
         replace(FULL.threat, attack=None),
         replace(FULL.threat, attack=ScaledFlip()),
@@ -340,8 +343,8 @@ def test_every_dataclass_field_is_in_the_json() -> None:
     def assert_described(part: Any, data: Any) -> None:
         for entry in fields(part):
             value = getattr(part, entry.name)
-            optional = ("workers", "lie", "own_data")
-            assert entry.name in data or (value is None and entry.name in optional)
+            optional = ("workers", "lie", "own_data", "average")
+            assert entry.name in data or (not value and entry.name in optional)
             if is_dataclass(value):
                 assert_described(value, data[entry.name])
 

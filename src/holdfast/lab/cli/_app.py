@@ -63,8 +63,8 @@ def _root(
 @reports_errors
 @with_options(
     *("data", "model", "rule", "selector", "memory", "worker_momentum", "trusted", "attack"),
-    *("lie", "corrupt", *THREAT, *SENDING, *WORKERS, *TRAINING, "schedule", "seed"),
-    *("evaluate_every", "rows_every", "folder", *RUN, *OUTPUT),
+    *("lie", "corrupt", *THREAT, *SENDING, *WORKERS, *TRAINING, "schedule", "average"),
+    *("seed", "evaluate_every", "rows_every", "folder", *RUN, *OUTPUT),
 )
 def train(**given: Any) -> None:
     """Train a model, with bad rows if you like, and keep a record.
@@ -98,7 +98,7 @@ def resume(**given: Any) -> None:
 @reports_errors
 @with_options(
     *("ATTACKS", "rules", "data", "model", "trusted", "corrupt", *THREAT, *WORKERS, *TRAINING),
-    *("schedule", "seed", "jobs", "runs", *RUN, "quiet", "json"),
+    *("schedule", "average", "seed", "jobs", "runs", *RUN, "quiet", "json"),
     model="mlp",
     corrupt=0.4,
 )

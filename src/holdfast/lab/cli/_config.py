@@ -28,7 +28,7 @@ DEFAULT_RULE = "radius-filter"
 DEFAULT_OPTIMIZER = "sgd(momentum=0.9)"
 
 PLAIN = (
-    *("model", "batch", "worker_momentum", "trusted"),
+    *("model", "batch", "worker_momentum", "average", "trusted"),
     *("seed", "evaluate_every", "rows_every"),
 )
 """Options whose value is that of a field."""

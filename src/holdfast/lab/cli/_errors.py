@@ -74,7 +74,7 @@ def note(text: object) -> None:
 def _sentence(error: OSError) -> str:
     """Return the reason and the file of a system error."""
     if error.strerror is None:
-        return str(error)
+        return _with_flags(str(error))
     return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 

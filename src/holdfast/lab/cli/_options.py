@@ -266,6 +266,9 @@ TABLE: dict[str | None, dict[str, Option]] = {
             "schedule",
             kind=Kind.SCHEDULES,
         ),
+        "average": Option(
+            float, "Test a mean of parameters over steps; weight of the past.", 0.0, "average"
+        ),
     },
     "Run": {
         "seed": Option(int, "Root of all random numbers.", 0, "seed", min=0),

@@ -24,6 +24,7 @@ def plan(config: Config, folder: Path) -> Lines:
     data = config.data_set
     noun = "images" if len(data.shape) == 3 else "samples"
     length = f"{_steps(config.n_steps)} ({config.n_epochs:.2g} epochs)"
+    tested = f"mean of the parameters over steps, {config.average:g} of the past"
     return [
         ("data", f"{data.title}, {data.n_train:,} {noun}"),
         ("model", config.model),
@@ -31,6 +32,7 @@ def plan(config: Config, folder: Path) -> Lines:
         ("rows" if config.workers is None else "workers", _rows(config)),
         ("training", f"{length}, {optimizers.format(config.optimizer)}"),
         ("rate", f"{config.optimizer.lr:g}, {schedules.format(config.schedule)}"),
+        *([("tested", tested)] if config.average else []),
         ("seed", str(config.seed)),
         ("record", str(folder)),
     ]

@@ -43,6 +43,9 @@ class Config:
         threat: attack and corruption, and who is bad.
         optimizer: makes a step from a direction.
         schedule: of the learning rate.
+        average: weight b of the past in an exponential mean of the parameters over steps, in
+            [0, 1); 0 is none. The mean is tested and returned; training is not affected. For runs
+            of many more than 1 / (1 - b) steps, because it begins with the first one.
         n_steps: number of steps.
         n_trusted: training samples kept aside and known to be good, for rules that need them.
         evaluate_every: steps between evaluations on the test set; the last step always has one.
@@ -71,6 +74,7 @@ class Config:
     threat: Threat = field(default_factory=Threat)
     optimizer: OptimizerSpec = field(default_factory=lambda: Sgd(lr=0.01, momentum=0.9))
     schedule: Schedule = field(default_factory=Constant)
+    average: float = 0.0
     n_steps: int = 600
     n_trusted: int = 0
     evaluate_every: int = 100
@@ -100,6 +104,7 @@ class Config:
         check_count("n_trusted", self.n_trusted)
         check_count("seed", self.seed)
         check_share("worker_momentum", self.worker_momentum, below=1.0)
+        check_share("average", self.average, below=1.0)
         check_enough_rows(self.n_rows, self.rule.n_needed, self.rule)
         self._check_size()
         self._check_threat()

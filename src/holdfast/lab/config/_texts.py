@@ -51,10 +51,12 @@ LIES: dict[str, Registry[Any]] = {"lie": report_lies}
 def config_to_json(config: Config) -> dict[str, Any]:
     """A mapping of plain values with every field, including those at their default.
 
-    A configuration without workers has no field for them, nor one without lies or own data for
-    these.
+    A configuration without workers has no field for them, nor one without an average, lies or own
+    data for these.
     """
     data = _to_json(config, PARTS)
+    if not config.average:
+        del data["average"]
     workers = data.pop("workers")
     if workers is not None:
         data["workers"] = _to_json(workers, WORKER_PARTS)

@@ -11,6 +11,7 @@ from holdfast.exchange import WorkerMomentum
 from holdfast.lab.config import Config
 from holdfast.lab.data import DataSet
 from holdfast.lab.own_models import architecture
+from holdfast.lab.training._averaging import averaged
 from holdfast.lab.training._batches import Batches
 from holdfast.lab.training._directions import DRIFT_SAMPLES, bad_parameters, check_directions
 from holdfast.lab.training._worker_rounds import WorkerRounds
@@ -47,6 +48,7 @@ class Experiment:
         self.device, self.ranks = device, ranks
         self.data = data.to(device)
         self.model = self._initial_model()
+        self.average = averaged(self.model, config.average) if config.average else None
         self.source = self._source()
         inner = config.optimizer.build(self.model.parameters())
         self.optimizer = RobustOptimizer(inner, config.step())
@@ -101,6 +103,11 @@ class Experiment:
         return RankRows(self.model, nn.CrossEntropyLoss(), self.ranks)
 
     @property
+    def tested_model(self) -> nn.Module:
+        """The model that is evaluated: the mean over steps, if there is one."""
+        return self.model if self.average is None else self.average
+
+    @property
     def is_first(self) -> bool:
         """Whether this is the only process, or rank 0, which keeps the record."""
         return self.ranks is None or self.ranks.is_first
@@ -119,6 +126,7 @@ class Experiment:
         momentum = self.worker_momentum
         return {
             "model": self.model.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "worker_momentum": None if momentum is None else momentum.state_dict(),
             "monitor": None if self.monitor is None else self.monitor.state_dict(),
@@ -130,6 +138,8 @@ class Experiment:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state exactly."""
         self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.worker_momentum is not None:
             self.worker_momentum.load_state_dict(state["worker_momentum"])

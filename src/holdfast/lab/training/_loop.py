@@ -41,11 +41,16 @@ def training(experiment: Experiment, start: int) -> Iterator[dict[str, Any]]:
         for group in experiment.optimizer.param_groups:
             group["lr"] = config.optimizer.lr * factor
         entry = make_step(experiment, step, clock)
+        if experiment.average is not None:
+            experiment.average.update_parameters(experiment.model)
+            clock.lap("optimizer")
         if (step + 1) % config.evaluate_every == 0 or step + 1 == config.n_steps:
             if experiment.ranks is not None:
                 experiment.ranks.check_same(experiment.model.parameters())
             if experiment.is_first:
-                entry |= evaluate(experiment.model, experiment.data, config.threat.corruption)
+                entry |= evaluate(
+                    experiment.tested_model, experiment.data, config.threat.corruption
+                )
             clock.lap("evaluation")
         yield entry | {"seconds": clock.seconds} | rank_seconds(experiment)
 

@@ -29,6 +29,7 @@ from holdfast.lab.records import (
     save_checkpoint,
     versions,
 )
+from holdfast.lab.training._averaging import averaged
 from holdfast.lab.training._crew import Alone, Crew
 from holdfast.lab.training._experiment import Experiment
 from holdfast.lab.training._loop import training
@@ -199,13 +200,13 @@ def follow(
 
 
 def resume(folder: str | os.PathLike[str], *, n_steps: int | None = None, **options: Any) -> Record:
-    """Resume the run in a folder, if given to another number of steps; options as in :func:`run`."""
+    """Resume the run in a folder, up to another step if given; options as in :func:`run`."""
     config = config_from_json(read_record(Path(folder)).config)
     return run(config if n_steps is None else replace(config, n_steps=n_steps), folder, **options)
 
 
 def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
-    """The model of a run at its last checkpoint, in eval mode."""
+    """The model of a run at its last checkpoint, in eval mode: its mean over steps, if any."""
     folder = Path(folder)
     known = read_record(folder)
     config, path = config_from_json(known.config), folder / CHECKPOINT_FILE
@@ -218,7 +219,12 @@ def trained_model(folder: str | os.PathLike[str]) -> nn.Module:
     sizes: dict[str, Any] = {"shape": tuple(state["shape"]), "n_classes": config.n_classes}
     model = architecture(config.model)(**sizes, generator=torch.Generator())
     with refusing_misfits(path):
-        model.load_state_dict(state["experiment"]["model"])
+        if config.average:
+            average = averaged(model, config.average)
+            average.load_state_dict(state["experiment"]["average"])
+            model = average.module
+        else:
+            model.load_state_dict(state["experiment"]["model"])
     return model.eval()
 
 
