@@ -198,8 +198,9 @@ def suggestion(got: object, names: Iterable[str]) -> str:
         >>> suggestion("learning_rate", ["lr", "momentum"]), suggestion("x", ["lr"])
         (" (did you mean 'lr'?)", '')
     """
-    spellings = {name.lower(): name for name in names}
-    typed = str(got).lower()[:200]
+    # The dashes of options, which all have, would make short ones look alike.
+    spellings = {name.lower().removeprefix("--"): name for name in names}
+    typed = str(got).lower()[:200].removeprefix("--")
     close = difflib.get_close_matches(typed, spellings, n=1)
     # Long words share few letters with their short forms: learning_rate and lr, decay and
     # weight_decay.
@@ -210,8 +211,8 @@ def suggestion(got: object, names: Iterable[str]) -> str:
 
 def _initials(name: str) -> str:
     """`lr` for `learning_rate`; empty for a single word."""
-    prefix, words = ("--" if name.startswith("--") else ""), re.findall("[a-z]+", name)
-    return prefix + "".join(word[0] for word in words) if len(words) > 1 else ""
+    words = re.findall("[a-z]+", name)
+    return "".join(word[0] for word in words) if len(words) > 1 else ""
 
 
 def parse_call(text: str, kind: str) -> tuple[str, dict[str, Any]]:

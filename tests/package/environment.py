@@ -50,7 +50,7 @@ class Environment:
         return subprocess.run(
             [str(self._bin / command[0]), *command[1:]],
             cwd=cwd,
-            env={"PATH": str(self._bin), "HOME": str(cwd), "OMP_NUM_THREADS": "1"},
+            env={"PATH": str(self._bin), "HOME": str(self._bin.parent), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=300,
