@@ -7,6 +7,7 @@ import argparse
 import inspect
 import json
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,12 +55,22 @@ def measure_page(title: str, module: ModuleType, chosen: list[str]) -> None:
     results["machine"] = describe()
     for name in chosen:
         print(f"{name} ...", flush=True)
-        results[name] = module.TABLES[name]()
-        print(markdown(results[name]), flush=True)
+        rows = module.TABLES[name]()
+        results[name] = shown(rows) if isinstance(rows, Iterator) else rows
         record.write_text(json.dumps(results, indent=1) + "\n")
+        print(markdown(results[name]), flush=True)
     (FOLDER / f"{title}.md").write_text(page(module, results))
     if hasattr(module, "draw"):
         module.draw(results, FOLDER)
+
+
+def shown(rows: Iterator[dict[str, Any]]) -> Table:
+    """The rows of a long table, each shown when it is measured: a stop loses the table only."""
+    table = []
+    for row in rows:
+        print(json.dumps(row), flush=True)
+        table.append(row)
+    return table
 
 
 def page(module: ModuleType, results: dict[str, Any]) -> str:

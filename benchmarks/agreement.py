@@ -146,17 +146,13 @@ def byzpy_pairs() -> dict[str, tuple[Rule, str]]:
     coordinate, geometric, norm = (
         f"aggregators.{family}_wise" for family in ("coordinate", "geometric", "norm")
     )
+    median = byzpy(f"{coordinate}.CoordinateWiseMedian")
+    trimmed = byzpy(f"{coordinate}.CoordinateWiseTrimmedMean", f=F)
     filtered = byzpy(f"{norm}.ComparativeGradientElimination", f=F)
     clipped = byzpy(f"{norm}.CenteredClipping", c_tau=5.0, M=10, init="zero")
     return {
-        "CoordinateWiseMedian()": (
-            byzpy(f"{coordinate}.CoordinateWiseMedian"),
-            "coordinate-median",
-        ),
-        "CoordinateWiseTrimmedMean(f)": (
-            byzpy(f"{coordinate}.CoordinateWiseTrimmedMean", f=F),
-            f"trimmed-mean(n_bad={F})",
-        ),
+        "CoordinateWiseMedian()": (median, "coordinate-median"),
+        "CoordinateWiseTrimmedMean(f)": (trimmed, f"trimmed-mean(n_bad={F})"),
         "MeanOfMedians(f)": (
             byzpy(f"{coordinate}.MeanOfMedians", f=F),
             f"mean-around-median(n_bad={F})",

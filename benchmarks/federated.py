@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def measure_round(way: str, n: int) -> dict[str, float]:
     return {"seconds": seconds[0], "replies": n_bytes, "extra": extra}
 
 
-def server_rounds() -> Table:
+def server_rounds() -> Iterator[dict[str, Any]]:
     """One round at the server, for n clients with all parameters of ResNet-18; two cores.
 
     Seconds and memory of `aggregate_train`, each in a fresh process. The extra memory is what the
@@ -102,7 +102,6 @@ def server_rounds() -> Table:
     replies: Flower's own strategies decode them beside the messages, ours replaces them as it goes.
     Cases that do not fit into the memory of the machine are left out.
     """
-    table = []
     for n in CLIENTS:
         for way in WAYS:
             needed = n * 44.7e6 * (1 + COPIES.get(way, 1.5))
@@ -114,8 +113,7 @@ def server_rounds() -> Table:
             row["replies_gb"] = found["replies"] / 1e9
             row["extra_gb"] = found["extra"] / 1e9
             row["extra_copies"] = found["extra"] / found["replies"]
-            table.append(row)
-    return table
+            yield row
 
 
 def available_bytes() -> float:
@@ -146,7 +144,7 @@ def in_fresh_process(way: str, n: int) -> dict[str, float]:
 
 BARS = "Goals for the server: no second copy of all replies, and no more time than Flower's median."
 
-TABLES: dict[str, Callable[[], Table]] = {"server_rounds": server_rounds}
+TABLES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {"server_rounds": server_rounds}
 
 
 def bars(results: dict[str, Any]) -> Table:
