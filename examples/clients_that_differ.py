@@ -26,7 +26,14 @@ from holdfast.threats import Adversaries
 STEPS = {"SGD": "mean", "GmD": "geometric-median", "BGmD": "bgmd(fraction=0.1)"}
 """Every client sends its gradient, and a preset or a rule makes the step."""
 
-EXCHANGES = {"exchange, 10 %": "exchange(send=0.1)", "exchange, 2 %": "exchange(send=0.02)"}
+EXCHANGES = {
+    "exchange, 10 %": ("exchange(send=0.1)", 0.0),
+    "exchange, 10 %, averaged": ("exchange(send=0.1)", 0.98),
+    "exchange, 2 %": ("exchange(send=0.02)", 0.0),
+    "exchange, 2 %, averaged": ("exchange(send=0.02)", 0.98),
+}
+"""How clients send, and the weight of the past in the mean of the parameters over steps."""
+
 METHODS = [*STEPS, *EXCHANGES]
 
 ATTACKS = {"additive noise": "noisy-rows(deviation=10)", "scaled flip": "scaled-flip(factor=100)"}
@@ -40,7 +47,8 @@ def measured(run: Run) -> Run:
     if run["method"] in STEPS:
         parts = parse_rule(STEPS[run["method"]])
     else:
-        parts["workers"] = Workers(scheme=schemes.parse(EXCHANGES[run["method"]]))
+        scheme, parts["average"] = EXCHANGES[run["method"]]
+        parts["workers"] = Workers(scheme=schemes.parse(scheme))
         parts["rule"] = rules.parse("blockwise(tile=64) | geometric-median")
     config = Config(
         data="cifar-10",

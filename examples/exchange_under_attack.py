@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import replace
 from statistics import mean
+from typing import NamedTuple
 
 from examples.run_records import Lines, Run, accuracy_cell, chosen, show, sweep_parser, swept
 
@@ -28,35 +29,66 @@ from holdfast.lab.training import run as train
 from holdfast.threats import Adversaries, report_lies
 
 TILES = "blockwise(tile=64) | geometric-median"
+PARAMETERS = "blockwise(tile='parameter') | geometric-median"
 MEDIAN = "geometric-median"
+MIXING = "mixing(bad_fraction=0.4) | geometric-median"
+MIXING_TILES = f"blockwise(tile=64) | {MIXING}"
+FILTER = "covariance-filter"
+FILTER_PARAMETERS = f"blockwise(tile='parameter') | {FILTER}"
+
+EXCHANGE = "exchange(send=0.02)"
+ROSDHB = "rosdhb(send=0.02, momentum={})"
+BYZ_EF21 = "byz-ef21(send=0.02, momentum={})"
+
+
+class Way(NamedTuple):
+    """How workers send, the rule, their momentum, and the weight of the past in the mean model."""
+
+    scheme: str
+    rule: str = TILES
+    momentum: float = 0.0
+    average: float = 0.0
+
 
 WAYS = {
-    "everything sent": ("everything", 0.0, MEDIAN),
-    "worker momentum 0.9": ("everything", 0.9, MEDIAN),
-    "worker momentum 0.9, tiles": ("everything", 0.9, TILES),
-    "worker momentum 0.99": ("everything", 0.99, MEDIAN),
-    "exchange, 10 %": ("exchange(send=0.1)", 0.0, TILES),
-    "exchange, 5 %": ("exchange(send=0.05)", 0.0, TILES),
-    "exchange, 2 %": ("exchange(send=0.02)", 0.0, TILES),
-    "exchange, 1 %": ("exchange(send=0.01)", 0.0, TILES),
-    "exchange, 2 %, one median": ("exchange(send=0.02)", 0.0, MEDIAN),
-    "exchange, 2 %, mixing": (
-        "exchange(send=0.02)",
-        0.0,
-        "blockwise(tile=64) | mixing(bad_fraction=0.4) | geometric-median",
+    "everything sent": Way("everything", MEDIAN),
+    "everything sent, mixing": Way("everything", MIXING),
+    "everything sent, covariance filter": Way("everything", FILTER),
+    "worker momentum 0.9": Way("everything", MEDIAN, 0.9),
+    "worker momentum 0.9, averaged": Way("everything", MEDIAN, 0.9, 0.98),
+    "worker momentum 0.9, mixing": Way("everything", MIXING, 0.9),
+    "worker momentum 0.9, mixing, averaged": Way("everything", MIXING, 0.9, 0.98),
+    "worker momentum 0.9, tiles": Way("everything", TILES, 0.9),
+    "worker momentum 0.9, covariance filter, averaged": Way("everything", FILTER, 0.9, 0.98),
+    "worker momentum 0.99": Way("everything", MEDIAN, 0.99),
+    "exchange, 10 %": Way("exchange(send=0.1)"),
+    "exchange, 2 %": Way(EXCHANGE),
+    "exchange, 2 %, averaged": Way(EXCHANGE, average=0.98),
+    "exchange, 2 %, per parameter, averaged": Way(EXCHANGE, PARAMETERS, average=0.98),
+    "exchange, 2 %, covariance filter": Way(EXCHANGE, FILTER),
+    "exchange, 2 %, covariance filter, averaged": Way(EXCHANGE, FILTER, average=0.98),
+    "exchange, 2 %, covariance filter per parameter, averaged": Way(
+        EXCHANGE, FILTER_PARAMETERS, average=0.98
     ),
-    "exchange, 2 %, no wait": ("exchange(send=0.02, min_wait=1)", 0.0, TILES),
-    "exchange, 2 %, wait of 10": ("exchange(send=0.02, min_wait=10)", 0.0, TILES),
-    "random block, 2 %": ("exchange(send=0.02, report_every=None)", 0.0, TILES),
-    "RoSDHB 0.9": ("rosdhb(send=0.02, momentum=0.9)", 0.0, MEDIAN),
-    "RoSDHB 0.99": ("rosdhb(send=0.02, momentum=0.99)", 0.0, MEDIAN),
-    "Byz-EF21 0.9": ("byz-ef21(send=0.02, momentum=0.9)", 0.0, MEDIAN),
-    "Byz-EF21 0.9, tiles": ("byz-ef21(send=0.02, momentum=0.9)", 0.0, TILES),
-    "Byz-EF21 0.99": ("byz-ef21(send=0.02, momentum=0.99)", 0.0, MEDIAN),
-    "norm-filtered, 2 %": ("norm-filtered(send=0.02)", 0.0, "norm-filter(bad_fraction=0.4)"),
-    "scatter mean, 2 %": ("scatter-mean(send=0.02)", 0.0, "mean"),
+    "exchange, 1 %": Way("exchange(send=0.01)"),
+    "exchange, 2 %, mixing": Way(EXCHANGE, MIXING_TILES),
+    "exchange, 2 %, mixing, averaged": Way(EXCHANGE, MIXING_TILES, average=0.98),
+    "exchange, 2 %, one median": Way(EXCHANGE, MEDIAN),
+    "exchange, 2 %, no wait": Way("exchange(send=0.02, min_wait=1)"),
+    "random block, 2 %": Way("exchange(send=0.02, report_every=None)"),
+    "RoSDHB 0.9": Way(ROSDHB.format(0.9), MEDIAN),
+    "RoSDHB 0.9, mixing": Way(ROSDHB.format(0.9), MIXING),
+    "RoSDHB 0.9, covariance filter": Way(ROSDHB.format(0.9), FILTER),
+    "RoSDHB 0.99": Way(ROSDHB.format(0.99), MEDIAN),
+    "Byz-EF21 0.9": Way(BYZ_EF21.format(0.9), MEDIAN),
+    "Byz-EF21 0.9, mixing": Way(BYZ_EF21.format(0.9), MIXING),
+    "Byz-EF21 0.9, covariance filter": Way(BYZ_EF21.format(0.9), FILTER),
+    "Byz-EF21 0.9, tiles": Way(BYZ_EF21.format(0.9)),
+    "Byz-EF21 0.99": Way(BYZ_EF21.format(0.99), MEDIAN),
+    "norm-filtered, 2 %": Way("norm-filtered(send=0.02)", "norm-filter(bad_fraction=0.4)"),
+    "scatter mean, 2 %": Way("scatter-mean(send=0.02)", "mean"),
 }
-"""How workers send, their momentum, and the rule."""
+"""What is compared, by name."""
 
 NONE = "none"
 LIES = ["huge", "zero", "nan", "starve", "low-signal"]
@@ -80,7 +112,7 @@ ATTACKS = {
 
 def measured(run: Run) -> Run:
     """Train as the run says: the accuracy in percent, None if it diverged."""
-    scheme, momentum, rule = WAYS[run["way"]]
+    way = WAYS[run["way"]]
     attack = ATTACKS[run["attack"]]
     liars = Adversaries(bad_fraction=run["liars"], redrawn=False)
     threat = Threat() if attack is None else parse_threat(attack, liars)
@@ -94,11 +126,12 @@ def measured(run: Run) -> Run:
         n_rows=20,
         row_size=32,
         n_steps=run["steps"],
-        rule=rules.parse(rule),
-        worker_momentum=momentum,
+        rule=rules.parse(way.rule),
+        worker_momentum=way.momentum,
         optimizer=Sgd(lr=run["lr"]),
-        workers=Workers(scheme=schemes.parse(scheme)),
+        workers=Workers(scheme=schemes.parse(way.scheme)),
         threat=threat,
+        average=way.average,
         evaluate_every=50,
         seed=run["seed"],
     )

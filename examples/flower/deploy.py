@@ -267,8 +267,8 @@ def show(lines: list[dict[str, Any]]) -> int:
     return len(lines)
 
 
-def main() -> None:
-    """The command line."""
+def arguments() -> argparse.Namespace:
+    """The arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="must not exist yet")
     parser.add_argument("--nodes", type=int, default=5)
@@ -278,42 +278,46 @@ def main() -> None:
     parser.add_argument("--kill", type=int, default=0, help="nodes to kill in round 2")
     parser.add_argument("--seconds", type=float, default=3600, help="limit of the run")
     parser.add_argument("--run-config", default="", help="as of `flwr run`")
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True)
-    output = arguments.folder.resolve() / "rounds.jsonl"
+    return parser.parse_args()
+
+
+def watch(deployment: Deployment, output: Path, *, n_to_kill: int, seconds: float) -> None:
+    """Show the rounds of a run until it ends, and kill nodes in the second one."""
+    wait_for("the server app", deployment.is_serving, seconds=120)
+    deadline = time.monotonic() + seconds
+    to_kill, n_shown = list(range(n_to_kill)), 0
+    while deployment.is_serving():
+        n_shown += show(rounds(output)[n_shown:])
+        # Lines of rounds 0 (before training) and 1: the second round is under way.
+        for i in [i for i in to_kill if n_shown >= 2 and deployment.is_training(i)]:
+            deployment.kill(i)
+            to_kill.remove(i)
+            print(f"killed node {deployment.node_ids[i]}", flush=True)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the run has not finished in {seconds:g} s")
+        time.sleep(0.1)
+    show(rounds(output)[n_shown:])
+
+
+def main() -> None:
+    """Start a federation, run the app in it, and end with its status."""
+    given = arguments()
+    given.folder.mkdir(parents=True)
+    output = given.folder.resolve() / "rounds.jsonl"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes are ended
     with Deployment(
-        arguments.folder,
-        n_nodes=arguments.nodes,
-        n_malicious=arguments.malicious,
-        attack=arguments.attack,
+        given.folder, n_nodes=given.nodes, n_malicious=given.malicious, attack=given.attack
     ) as deployment:
         deployment.start()
         print(f"nodes {deployment.node_ids} are online at {deployment.address}", flush=True)
-        stranger = deployment.start_stranger() if arguments.stranger else None
-        config = f'n-clients={arguments.nodes} output="{output}" {arguments.run_config}'
-        run = deployment.run(config)
-        wait_for("the server app", deployment.is_serving, seconds=120)
-        deadline = time.monotonic() + arguments.seconds
-        to_kill, n_shown = list(range(arguments.kill)), 0
-        while deployment.is_serving():
-            n_shown += show(rounds(output)[n_shown:])
-            # Lines of rounds 0 (before training) and 1: the second round is under way.
-            for i in [i for i in to_kill if n_shown >= 2 and deployment.is_training(i)]:
-                deployment.kill(i)
-                to_kill.remove(i)
-                print(f"killed node {deployment.node_ids[i]}", flush=True)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the run has not finished in {arguments.seconds:g} s")
-            time.sleep(0.1)
-        show(rounds(output)[n_shown:])
+        stranger = deployment.start_stranger() if given.stranger else None
+        run = deployment.run(f'n-clients={given.nodes} output="{output}" {given.run_config}')
+        watch(deployment, output, n_to_kill=given.kill, seconds=given.seconds)
         if stranger is not None:
             refused = stranger.wait(timeout=120) != 0
             print(f"the stranger was {'refused' if refused else 'let in'}", flush=True)
         wait_for(
-            "the end of the run",
-            lambda: deployment.status(run).startswith("finished"),
-            seconds=120,
+            "the end of the run", lambda: deployment.status(run).startswith("finished"), seconds=120
         )
         status = deployment.status(run)
         print(f"run {run}: {status}", flush=True)
