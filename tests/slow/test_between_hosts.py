@@ -60,6 +60,7 @@ def wait_for(text: str, path: Path, seconds: float = 100) -> None:
         (signal.SIGKILL, 2, 600, r"rank 2 \(.*\) has ended: (Connection closed|Read error|Write)"),
         (signal.SIGSTOP, 2, 4, r"rank 2 \(.*\) is stopped: "),
         # Rank 0 has the key-value store.
+        (signal.SIGKILL, 0, 600, r"rank 0 \(.*\) has ended[,:] "),
         (signal.SIGSTOP, 0, 4, r"rank 0 \(.*\) is stopped: "),
     ],
 )

@@ -145,17 +145,23 @@ class RollCall:
             target=lambda: found.append(self._asked(step, error)), daemon=True
         )
         asking.start()
-        asking.join(self._patience() + PATIENCE)
-        if found:
+        gone: dict[int, str] = {}
+        deadline = time.monotonic() + self._patience() + PATIENCE
+        while asking.is_alive() and time.monotonic() < deadline:
+            # The first that are gone are the cause. The others end soon after, with errors.
+            gone = gone or self._gone()
+            asking.join(0.1)
+        if any(found):
             return found[0]
-        gone, cause = self._gone(), _cause(error)
-        if gone:
+        cause = _cause(error)
+        if gone := gone or self._gone():
             return self._sentence(step, gone, cause)
-        return f"{self._unit} {step} failed, and the key-value store does not answer: {cause}."
+        state = "does not answer" if asking.is_alive() else "is lost"
+        return f"{self._unit} {step} failed, and the key-value store {state}: {cause}."
 
     def _asked(self, step: int, error: RuntimeError) -> str:
-        """What the store knows of the failure."""
-        cause, what = _cause(error), f"{self._unit} {step}"
+        """What the store knows of the failure; empty if the store is lost."""
+        cause = _cause(error)
         try:
             self._store.set(f"failed/{self._rank}", cause)
             if self._store.add("failures", 1) == 1:
@@ -166,8 +172,8 @@ class RollCall:
             first = int(self._store.get("first failure"))
             cause = self._store.get(f"failed/{first}").decode()
         except RuntimeError:
-            return f"{what} failed, and the key-value store is lost: {cause}."
-        return f"{what} failed first on {self.members[first]}: {cause}."
+            return ""
+        return f"{self._unit} {step} failed first on {self.members[first]}: {cause}."
 
     def _sentence(self, step: int, missing: dict[int, str], cause: str) -> str:
         names = ", ".join(f"{self.members[rank]} {what}" for rank, what in missing.items())
