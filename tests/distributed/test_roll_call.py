@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from holdfast.distributed import _roll_call
 from holdfast.distributed._processes import place
@@ -54,7 +54,7 @@ def met(host: "subprocess.Popen[str]", leaver: "subprocess.Popen[bytes]") -> Rol
     port = int(host.stdout.readline())
 
     def one(rank: int) -> RollCall:
-        store = dist.TCPStore("127.0.0.1", port, timeout=WAIT)
+        store = TCPStore("127.0.0.1", port, timeout=WAIT)
         group: Any = SimpleNamespace(
             rank=lambda: rank, size=lambda: 3, get_group_store=lambda: store
         )
@@ -62,8 +62,8 @@ def met(host: "subprocess.Popen[str]", leaver: "subprocess.Popen[bytes]") -> Rol
 
     with ThreadPoolExecutor(3) as threads:
         roll = list(threads.map(one, range(3)))[1]
-    for rank, process in {0: host, 2: leaver}.items():
-        roll.members[rank] = replace(roll.members[rank], pid=process.pid)
+    for rank, pid in {0: host.pid, 2: leaver.pid}.items():
+        roll.members[rank] = replace(roll.members[rank], pid=pid)
     return roll
 
 
