@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,9 +44,10 @@ def host() -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture
 def leaver() -> Iterator["subprocess.Popen[bytes]"]:
-    """The process of rank 2, which ends by itself after a second."""
-    with subprocess.Popen(["sleep", "1"]) as process:
+    """The process of rank 2."""
+    with subprocess.Popen(["sleep", "60"]) as process:
         yield process
+        process.kill()
 
 
 def met(host: "subprocess.Popen[str]", leaver: "subprocess.Popen[bytes]") -> RollCall:
@@ -82,6 +84,7 @@ def test_a_rank_that_ends_after_the_store_is_not_blamed(
     roll = met(host, leaver)
     os.kill(host.pid, sign)
     os.waitid(os.P_PID, host.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    Timer(0.5, leaver.kill).start()
     with pytest.raises(RankFailedError) as caught, roll.naming(7):
         raise RuntimeError("Timed out")
     assert str(caught.value) == f"step 7: {roll.members[0]} {clause}: Timed out."
