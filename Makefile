@@ -42,6 +42,9 @@ results: setup
 # One more than cores: a third of the time tests wait for processes that they start.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
+# Tests start hundreds of processes, which should not each compile the source anew.
+test test-slow: export PYTHONDONTWRITEBYTECODE =
+
 # With the peers, so that adapters and agreement are tested with the real libraries.
 test: $(VENV)/.peers
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal --durations 20 --ignore tests/slow --ignore tests/package

@@ -14,9 +14,10 @@ from holdfast.aggregators import (
     rules,
 )
 from holdfast.testing import check_rule
+from holdfast.testing._rule_subject import HOSTILE
 from tests.aggregators.cases import CASES, TOLERANCE, Case, N
 from tests.loops import naming
-from tests.samples import HOSTILE, gaussian
+from tests.samples import gaussian
 
 D = 23
 AWAY = 20.0
@@ -72,7 +73,7 @@ def test_gradients_do_not_flow(case: Case) -> None:
 @settings(max_examples=150)
 @given(
     case=st.sampled_from(CASES),
-    n=st.integers(1, 40),
+    n=st.integers(1, 25),  # with more rows, rules that try all subsets may refuse
     d=st.integers(1, 60),
     dtype=st.sampled_from(list(TOLERANCE)),
     kinds=st.lists(st.sampled_from(sorted(HOSTILE)), min_size=1, max_size=3),

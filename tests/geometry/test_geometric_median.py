@@ -171,6 +171,16 @@ def test_an_impossible_tolerance_stalls_and_says_so() -> None:
     assert solution.gap < 1e-12
 
 
+def test_a_descent_that_rounding_stops_has_not_run_out_of_steps() -> None:
+    """The last Newton step may promise less than nothing, which is no progress either."""
+    for seed in range(100):
+        rows = gaussian(15, 100, seed)
+        rows[:6] *= 1e6
+        solution, _ = solve(rows.bfloat16())
+        assert solution.outcome is Outcome.STALLED
+        assert solution.steps < 20
+
+
 def test_nothing_is_certified_beyond_the_precision_of_the_products() -> None:
     """Float32 inner products cannot vouch for twelve digits of the objective; float64 ones can."""
     rows = gaussian(12, 200) + 0.5

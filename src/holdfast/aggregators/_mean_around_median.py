@@ -46,9 +46,11 @@ def mean_around_median(n: int, n_kept: int) -> ColumnFunction:
         inside = (distances < farthest).to(chunk.dtype)
         edge = (distances == farthest).to(chunk.dtype)
         share_of_edge = (n_kept - inside.sum(0)) / edge.sum(0)
+        shares = inside + edge * share_of_edge
         total = torch.zeros_like(middle)
-        # Row by row, so that compiled code adds in the same order.
-        for part in (deviations * (inside + edge * share_of_edge)).unbind(0):
+        # A deviation may overflow, and infinity times zero is no zero. Row by row, so that compiled
+        # code adds in the same order.
+        for part in torch.where(shares > 0, deviations * shares, 0.0).unbind(0):
             total = total + part
         return middle + total / n_kept
 

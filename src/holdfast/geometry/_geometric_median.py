@@ -191,7 +191,7 @@ class _Problem:
                     return (steps.weiszfeld, gap), step, Outcome.CERTIFIED
             # Near the optimum f is flat in floating point; then the promise must still shrink.
             rounding = EPSILON * usual
-            if at.value >= before - rounding and steps.decrement > 0.5 * promised:
+            if at.value >= before - rounding and steps.decrement >= 0.5 * promised:
                 break
             before, promised = at.value, steps.decrement
             at = self._better(at, steps, ROUNDING * usual)
@@ -236,7 +236,9 @@ class _Problem:
         # y + r / total is the Weiszfeld step; V z / total comes on top.
         moves = roots * z / total
         newton = weiszfeld + moves - moves.sum() * at.weights
-        return _Steps(weiszfeld, newton, decrease, 2 * decrease + float(right @ z) / total)
+        # Rounding may make the promise negative, which is none.
+        decrement = max(0.0, 2 * decrease + float(right @ z) / total)
+        return _Steps(weiszfeld, newton, decrease, decrement)
 
 
 def _normalized(weights: Tensor) -> Tensor:

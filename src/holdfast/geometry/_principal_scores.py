@@ -46,7 +46,10 @@ class PrincipalScores:
         value, vector = self._top(centered * roots[:, None] * roots)
         if value <= 0.0:
             return 0.0, torch.zeros_like(weights)
-        return value, (centered @ (roots * vector)).square() / value
+        # Divided by a power of two near the root of the variance, which costs no digit: one row of
+        # 1e78 would overflow in the square.
+        unit = 2.0 ** (math.frexp(value)[1] // 2)
+        return value, (centered @ (roots * vector) / unit).square() / (value / unit / unit)
 
     def _top(self, matrix: Tensor) -> tuple[float, Tensor]:
         """The largest eigenvalue of the matrix [n, n], and its eigenvector."""

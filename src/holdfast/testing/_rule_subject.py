@@ -25,6 +25,10 @@ HOSTILE: dict[str, Callable[[Tensor], Tensor]] = {
     "1e30 in every entry": lambda rows: (
         torch.ones_like(rows, dtype=torch.float64).mul(1e30).to(rows)
     ),
+    # Squares of such lengths are still finite in float64, their squares are not.
+    "1e100 in every entry": lambda rows: (
+        torch.ones_like(rows, dtype=torch.float64).mul(1e100).to(rows)
+    ),
     "growing by 1e4 from row to row": lambda rows: (
         rows * (10.0 ** (3.0 + 4.0 * torch.arange(len(rows)))).to(rows)[:, None]
     ),

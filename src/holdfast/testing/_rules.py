@@ -101,7 +101,11 @@ def _zero(on: RuleSubject) -> None:
 
 def _breakdown(on: RuleSubject) -> None:
     """The number of bad rows that the rule resists leaves it near the honest ones."""
-    rows = on.rows(N, D) + AWAY
+    for dtype in (torch.float32, torch.float64):
+        _breakdown_of(on, on.rows(N, D, dtype=dtype) + AWAY)
+
+
+def _breakdown_of(on: RuleSubject, rows: Tensor) -> None:
     n_bad = max(1, min(on.rule.n_resisted(N), N // 2))
     honest = rows[n_bad:]
     # A rule that measures from the origin may move by the length of an honest row, others by the
@@ -112,7 +116,8 @@ def _breakdown(on: RuleSubject) -> None:
     for kind, corrupt in HOSTILE.items():
         vector = on.call(torch.cat([corrupt(rows[:n_bad]), honest]), honest)
         found = float((vector - honest.mean(0)).norm())
-        ensure(found <= allowed, f"{n_bad} of {N} rows ({kind}) move it by {found:g}")
+        how = f"{n_bad} of {N} rows ({kind}, {rows.dtype}) move it by {found:g}"
+        ensure(found <= allowed, how)
 
 
 def _stays_finite(on: RuleSubject) -> None:
