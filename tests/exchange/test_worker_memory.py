@@ -119,6 +119,43 @@ def test_the_first_updates_need_only_be_finite() -> None:
     assert not memory.add(torch.tensor([torch.nan, 0.0]))
 
 
+@pytest.mark.parametrize("first", [0.0, 1e-9])
+def test_learning_rates_may_change_by_any_factor(first: float) -> None:
+    memory = WorkerMemory(layout_of([(4,)]))
+    for scale in [first] * 30 + [0.1] * 10:
+        assert memory.add(torch.ones(4), scale=scale)
+    assert memory.vector.tolist() == pytest.approx([1.0] * 4)
+
+
+def test_zeros_say_nothing_about_the_usual_length() -> None:
+    memory = WorkerMemory(layout_of([(4,)]))
+    for factor in [0.0] * 30 + [1.0] * 6 + [0.0] * 30:
+        assert memory.add(torch.full((4,), factor))
+    assert not memory.add(torch.full((4,), 1e4))
+
+
+def test_updates_that_have_grown_for_good_are_used_after_ten() -> None:
+    memory = WorkerMemory(layout_of([(4,)]))
+    for _ in range(30):
+        memory.add(torch.full((4,), 1e-6))
+    again = WorkerMemory(layout_of([(4,)]))
+    again.load_state_dict(memory.state_dict())
+    assert [again.add(torch.ones(4)) for _ in range(20)] == [False] * 10 + [True] * 10
+    assert again.n_left_out == 10
+
+
+def test_an_update_that_leaves_the_range_after_scaling_is_left_out() -> None:
+    memory = WorkerMemory(layout_of([(4,)]))
+    assert not memory.add(torch.full((4,), 1e30), scale=1e10)
+    assert memory.add(torch.full((4,), 1e30), scale=1e-10)
+
+
+def test_parameters_may_be_empty() -> None:
+    memory = WorkerMemory(layout_of([(0, 3), (4,), ()]), tile=2)
+    assert memory.add([torch.ones(0, 3), torch.ones(4), torch.tensor(2.0)])
+    assert memory.vector.tolist() == [1.0, 1.0, 1.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_restored_memory_goes_on_bit_for_bit(wire: Wire) -> None:
     layout, generator = layout_of(), stream(0, "restored")

@@ -1,6 +1,5 @@
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
 from statistics import median
 from typing import Any, final
 
@@ -41,9 +40,10 @@ class WorkerMemory:
     values as well, because the rounding error is kept. A worker that misses a round only adds. A
     round that fails between :meth:`payload` and :meth:`sent` has the effect of a missed round.
 
-    An update that is not finite, or whose norm is more than 100 times the median norm of the last
-    20, is left out and counted, because it would stay in the memory as long as its tiles wait. The
-    first five updates are only checked to be finite.
+    An update that is not finite, or whose norm before `scale` is more than 100 times the median
+    norm of the last 20 that were finite and not zero, is left out and counted, because it would
+    stay in the memory as long as its tiles wait. Of updates that have become so long for good, the
+    first ten are left out. The first five updates are only checked to be finite.
 
     Costs one pass over the memory per round (and one over the update for its norm), and no other
     vector of this size.
@@ -105,16 +105,20 @@ class WorkerMemory:
             scale: a factor, such as the learning rate of gradients, or one per parameter.
         """
         parts = self._parts(update)
-        scales = repeat(scale, len(parts)) if isinstance(scale, (int, float)) else scale
-        pairs = list(zip(parts, scales, strict=True))
-        norm = length(torch.tensor([factor * length(part) for part, factor in pairs]))
-        # NaN compares false.
+        scales = [scale] * len(parts) if isinstance(scale, (int, float)) else list(scale)
+        lengths = torch.tensor([length(part) for part in parts], dtype=torch.float64)
+        added = length(lengths * torch.tensor(scales, dtype=torch.float64))
+        # Without the scale, because learning rates may change by any factor.
+        norm = length(lengths)
         is_usual = len(self._recent) < FEWEST or norm <= LIMIT * median(self._recent)
-        is_used = norm < float("inf") and is_usual
-        if is_used:
+        # NaN compares false.
+        is_used = added <= torch.finfo(self.vector.dtype).max and is_usual
+        if 0 < norm < float("inf"):
+            # Whether it is used or not: otherwise updates that grow once would be lost forever.
             self._recent.append(norm)
+        if is_used:
             start = 0
-            for part, factor in pairs:
+            for part, factor in zip(parts, scales, strict=True):
                 self._add_part(start, part, factor)
                 start += len(part)
         else:

@@ -190,7 +190,7 @@ class CleanLengths:
 def length(vector: Tensor) -> float:
     """The norm of a tensor, also where the squares leave the range of its dtype."""
     found = float(torch.linalg.vector_norm(vector))
-    if 1e-15 < found < 1e15:
+    if 1e-15 < found < 1e15 or vector.numel() == 0:
         return found
     largest = float(vector.abs().max())
     if largest == 0.0 or not largest < float("inf"):
