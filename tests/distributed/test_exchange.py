@@ -279,7 +279,9 @@ def test_local_steps_equal_the_simulation(workers: Workers) -> None:
 
 
 class Uneven(nn.Module):
-    """Two dtypes, a frozen parameter, a shared one, one without a gradient, and buffers."""
+    """Two dtypes; a frozen parameter, a shared, an empty and an unused one; buffers."""
+
+    levels: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,11 +290,13 @@ class Uneven(nn.Module):
         self.same = self.second
         self.unused = nn.Parameter(torch.ones(3))
         self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.empty = nn.Parameter(torch.ones(0, 3))
         self.norm = nn.BatchNorm1d(5, affine=False)
+        self.register_buffer("levels", torch.tensor([300, 400], dtype=torch.int16))
 
     def forward(self, x: Tensor) -> Tensor:
         scaled: Tensor = self.norm(x) * self.second.float()
-        return scaled.sum() + self.first.float().sum() * x.sum()
+        return scaled.sum() + self.first.float().sum() * x.sum() + self.empty.sum()
 
 
 def uneven(maximize: bool) -> tuple[Tensor, ...]:
@@ -300,12 +304,14 @@ def uneven(maximize: bool) -> tuple[Tensor, ...]:
     groups = [
         {"params": [model.first], "lr": 0.25},
         {"params": [model.second], "lr": 0.5, "weight_decay": 0.5},
-        {"params": [model.unused, model.frozen], "lr": 0.5},
+        # SGD does not decay parameters without a gradient either.
+        {"params": [model.unused, model.frozen, model.empty], "lr": 0.5, "weight_decay": 0.5},
     ]
     optimizer = torch.optim.SGD(groups, lr=1.0, maximize=maximize)
     exchange = Exchange(model, optimizer, rule="mean", send=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     x = torch.arange(10.0).view(2, 5) + dist.get_rank() ** 2
+    model.levels += dist.get_rank()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(x).backward()
@@ -314,7 +320,7 @@ def uneven(maximize: bool) -> tuple[Tensor, ...]:
         exchange.step()
         scheduler.step()
     parameters = (model.first, model.second, model.unused, model.frozen, gradient)
-    buffers = (model.norm.running_mean, model.norm.num_batches_tracked, x.mean(0))
+    buffers = (model.norm.running_mean, model.norm.num_batches_tracked, x.mean(0), model.levels)
     return tuple(one.detach().clone() for one in (*parameters, *buffers) if one is not None)
 
 
@@ -324,7 +330,7 @@ def test_uneven_models(workers: Workers, maximize: bool) -> None:
     sign = -1.0 if maximize else 1.0
     gradient = torch.stack([one[4].double() for one in found]).mean(0)
     means = torch.stack([one[7] for one in found]).sort(0).values[1:3].mean(0)
-    for first, second, unused, frozen, _, mean, count, _ in found:
+    for first, second, unused, frozen, _, mean, count, _, levels in found:
         torch.testing.assert_close(first.double(), 1 - sign * 0.25 * gradient, rtol=1e-2, atol=0)
         # The normalized inputs add up to zero, so that weight decay remains.
         torch.testing.assert_close(second, torch.full_like(second, 0.75), rtol=1e-5, atol=1e-5)
@@ -333,6 +339,7 @@ def test_uneven_models(workers: Workers, maximize: bool) -> None:
         assert bool((frozen == 1).all())
         torch.testing.assert_close(mean, 0.1 * means)
         assert int(count) == 1
+        assert levels.tolist() == [301, 401]
 
 
 def lost_in_a_round() -> None:

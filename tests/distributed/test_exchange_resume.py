@@ -103,9 +103,9 @@ def test_fewer_ranks_forget_memories(workers: Workers) -> None:
         assert len(counts) == 3
 
 
-def loaded(states: list[Any]) -> None:
-    make_ = make("gradients")
-    make_[2].load_state_dict(states[dist.get_rank()])
+def loaded(states: list[Any], mode: str = "gradients") -> None:
+    exchange = make(mode)[2]
+    exchange.load_state_dict(states[dist.get_rank()])
 
 
 def test_states_that_do_not_fit_are_refused(workers: Workers) -> None:
@@ -121,7 +121,51 @@ def test_states_that_do_not_fit_are_refused(workers: Workers) -> None:
     split = [one | {"n_steps": 1000 + one["rank"] // 2} for one in saved]
     for one in workers.outcomes(loaded, split):
         assert one.kind == "RanksDifferError"
-        assert one.message == "no majority of the ranks that have a state has the same one."
+        assert one.message.startswith("only 2 of 4 ranks have the same state: rank 0 (")
+        assert one.message.endswith(". With None on all ranks the exchange begins anew.")
+
+
+def test_a_liar_cannot_bring_a_state_to_the_first_start(workers: Workers) -> None:
+    """Its waits and its outer velocity would be those of every rank."""
+    saved = [one[1]["exchange"] for one in workers.run(uninterrupted, "momentum")]
+    for one in workers.outcomes(loaded, [None, None, None, saved[3]], "momentum"):
+        assert one.kind == "RanksDifferError"
+        assert one.message.startswith("only 1 of 4 ranks have the same state: rank 3 (")
+
+
+def test_a_state_with_other_options_is_refused_by_all_ranks(workers: Workers) -> None:
+    saved = [one[1]["exchange"] for one in workers.run(uninterrupted, "gradients")]
+    for n_tiles in (2, 100):
+        agreed = {name: torch.ones(n_tiles).to(one.dtype) for name, one in tensors(saved[0])}
+        other = [one | {"agreed": agreed | {"round": 7}} for one in saved]
+        for one in workers.outcomes(loaded, [*saved[:2], other[2], saved[3]]):
+            assert one.kind == "RanksDifferError"
+            odd = "`load_state_dict` must be the same on all ranks, got one of other options on rank 2"
+            assert one.message.startswith(odd)
+        for one in workers.outcomes(loaded, other):
+            assert one.message.startswith("`state` must hold numbers [2] torch.int64, waits [")
+    renamed = [one | {"memory": one["memory"] | {"memory": {}}} for one in saved]
+    for one in workers.outcomes(loaded, renamed):
+        assert one.message.startswith("`state['memory']` must have the parameters {'0.weight'")
+
+
+def tensors(state: State) -> list[tuple[str, Tensor]]:
+    return [(name, one) for name, one in state["agreed"].items() if name != "round"]
+
+
+def rejections_after(states: list[State | None]) -> list[int]:
+    exchange = make("gradients")[2]
+    exchange.load_state_dict(states[dist.get_rank()])
+    return exchange.counts.tolist()
+
+
+def test_the_history_of_rejections_is_the_same_on_all_ranks(workers: Workers) -> None:
+    saved = [one[1]["exchange"] for one in workers.run(uninterrupted, "gradients")]
+    for one in saved:
+        one["monitor"]["counts"] += 5
+    wanted = saved[0]["monitor"]["counts"].tolist()
+    assert workers.run(rejections_after, saved) == [wanted] * 4
+    assert workers.run(rejections_after, [saved[0], None, *saved[2:]]) == [[0] * 4] * 4
 
 
 def other_parameters(odd: list[int]) -> tuple[Tensor, list[str]]:

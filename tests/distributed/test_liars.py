@@ -106,6 +106,40 @@ def test_other_parameters_than_those_of_the_majority_are_not_copied(workers: Wor
             assert message.endswith(") sent other parameters than it has.")
 
 
+def with_two_checksums() -> tuple[str, Tensor, int]:
+    """Rank 3 sends rank 1 another checksum than the others, after a round that was made."""
+    model, original, message = Known(), Channel.send, ""
+    exchange = Exchange(model, torch.optim.SGD(model.parameters(), lr=0.5), **EXCHANGE)
+    exchange._check_every = 1
+    sizes: list[int] = []
+
+    def send(self: Channel, message: Tensor) -> Tensor:
+        sizes.append(self.size)
+        if dist.get_rank() == 3 and self.size == 16:
+            message = message.repeat(dist.get_world_size(), 1)
+            message[1, 0] += 1
+        return original(self, message)
+
+    with mock.patch.object(Channel, "send", send):
+        model(torch.ones(194)).backward()
+        try:
+            exchange.step()
+        except RanksDifferError as error:
+            message = str(error)
+    assert sizes.count(16) == 1
+    return message, flat(model), exchange.agreed.round
+
+
+def test_two_checksums_are_noticed_by_all_ranks(workers: Workers) -> None:
+    """Rank 1 alone would begin to copy parameters, while the others begin the next round."""
+    found = workers.run(with_two_checksums)
+    for message, parameters, n_rounds in found:
+        assert message.startswith("the parameters were not compared: rank 3 (")
+        assert "sent rank 1 (" in message
+        assert n_rounds == 1
+        assert parameters.equal(found[0][1])
+
+
 DIRECTION = HEAD.size + DIGEST * 5
 """Where the digest of the direction begins, behind those of four senders and of the block."""
 

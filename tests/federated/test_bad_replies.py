@@ -92,6 +92,10 @@ BAD: dict[str, tuple[Callable[[Message, Arrays], Message], str]] = {
         lambda m, a: answer(m, a | {"norm.num_batches_tracked": np.asarray(1.0)}),
         "dtype float64, not int64",
     ),
+    "a counter beyond the range": (
+        lambda m, a: answer(m, a | {"norm.num_batches_tracked": np.asarray(2**63, np.uint64)}),
+        "leaves the range of int64",
+    ),
     "NaN": (
         lambda m, a: answer(m, a | {"layer.weight": np.full((4, 3), NAN, np.float32)}),
         "is not finite",

@@ -92,6 +92,18 @@ def test_it_keeps_names_and_dtypes_and_votes_on_counters() -> None:
     assert 1.5 < found["scale"] < 1.7
 
 
+def test_large_counters_keep_every_digit_whatever_dtype_one_client_sends() -> None:
+    before = model() | {"seen": np.asarray([2**53 + 1, 1])}
+    strategy = RobustStrategy(FedAvg())
+    messages = ask(strategy, before)
+    models = {node: moved(before, node) | {"seen": before["seen"]} for node in NODES}
+    models[NODES[0]]["seen"] = before["seen"].astype(np.uint64)
+    models[NODES[1]]["seen"] = np.asarray([False, True])
+    after, _ = strategy.aggregate_train(1, [answer(messages[n], models[n]) for n in NODES])
+    assert numbers(after)["seen"].tolist() == [2**53 + 1, 1]
+    assert strategy.dropped == {}
+
+
 class Recorder(FedAvg):
     """Keeps the replies that it is given."""
 

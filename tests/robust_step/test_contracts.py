@@ -13,6 +13,7 @@ from holdfast.geometry import DenseRows
 from holdfast.robust_step import MeanMemory, NoMemory, RowMemory
 from holdfast.seeds import stream
 from holdfast.selectors import Everything, NormSampling, Selector, TopNorm, Uniform
+from holdfast.testing._rule_subject import HOSTILE
 from tests.aggregators.cases import CASES, Case
 from tests.loops import naming
 from tests.oracle import robust_step as oracle
@@ -30,7 +31,7 @@ from tests.robust_step.steps import (
     select_first,
     through_a_file,
 )
-from tests.samples import HOSTILE, gaussian
+from tests.samples import gaussian
 
 DELIVER = ORDERS["deliver, parameter"]
 

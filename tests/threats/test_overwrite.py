@@ -7,8 +7,9 @@ from torch import Tensor
 
 from holdfast.geometry import DenseRows
 from holdfast.seeds import stream
+from holdfast.testing._rule_subject import HOSTILE
 from holdfast.threats import Knowledge, State
-from tests.samples import HOSTILE, gaussian
+from tests.samples import gaussian
 from tests.threats.cases import ATTACKS, DTYPES, Case, bits, some_bad
 
 N, D = 9, 12

@@ -124,7 +124,8 @@ class Exchange:
             report_every=report_every,
         )
         self._outer = OuterStep(layout, lr=outer_lr, momentum=outer_momentum, nesterov=nesterov)
-        self.monitor = Monitor(self.n, on_suspect=on_suspect or self._log_suspect)
+        self._on_suspect = on_suspect or self._log_suspect
+        self.monitor = Monitor(self.n, on_suspect=self._on_suspect)
         waits = (self.agreed.min_wait, self.agreed.max_wait, report_every)
         outer = (outer_lr, outer_momentum, nesterov)
         options = (send, tile, *waits, local_steps, *outer, beta, wire, check_every)
@@ -204,15 +205,19 @@ class Exchange:
         """
         if not self._updates.step(self.memory):
             return False
-        self._roll.beat(self.agreed.round)
-        with self._roll.naming(self.agreed.round):
+        number = self.agreed.round
+        self._roll.beat(number)
+        with self._roll.naming(number):
             self._rounds.make()
-            if self._check_every and self.agreed.round % self._check_every == 0:
-                self._replicas.check()
+        # The round has happened, whatever the comparison of the parameters finds.
         self._updates.begin()
         means = self.weights
         assert means is not None
         self.monitor.observe(None, have_little_weight(means))
+        if self._check_every and self.agreed.round % self._check_every == 0:
+            with self._roll.naming(number):
+                if self._replicas.check():
+                    self._updates.begin()
         return True
 
     def _settle(self) -> bool:
@@ -244,8 +249,9 @@ class Exchange:
         """Resume, after the model and the optimizer have been loaded; all ranks call it.
 
         A rank without a state (None), or with the state of another round than most ranks, takes the
-        round and the parameters of the majority and begins with an empty memory. If the number of
-        ranks has changed, the history of rejections is dropped.
+        round and the parameters of the majority and begins with an empty memory. More than half of
+        all ranks must have the same state, or none of them any. If a rank has none, or the number
+        of ranks has changed, the history of rejections is dropped.
 
         Args:
             state: the state of the same rank, or None.
@@ -256,23 +262,38 @@ class Exchange:
             raise failure("state", "be a state of Exchange", type(state).__name__)
         if state is not None and state["rank"] != self.rank:
             raise failure("state", f"be that of rank {self.rank}", f"that of rank {state['rank']}")
-        self._roll.agree("load_state_dict", "a state or None")
+        present, device = common_tensors(self.state_dict()), self.memory.vector.device
+        common = CommonState(present, self._group, self.members, device)
+        misfit = None if state is None else self._misfit(state, common)
+        # One rank that raised this error alone would leave the others waiting.
+        kind = "a state that fits, or None" if misfit is None else "one of other options"
+        self._roll.agree("load_state_dict", kind)
+        if misfit is not None:
+            raise misfit
         with self._roll.naming(self.agreed.round):
-            device = self.memory.vector.device
-            common = CommonState(
-                common_tensors(self.state_dict()), self._group, self.members, device
-            )
-            found, is_own = common.settle(None if state is None else common_tensors(state))
+            found, fresh = common.settle(None if state is None else common_tensors(state))
             if found is not None:
                 self._take(found)
                 self.memory.clear()
-            if state is not None and is_own:
+                self.monitor = Monitor(self.n, on_suspect=self._on_suspect)
+            shared = None
+            if state is not None and self.rank not in fresh:
                 self.memory.load_state_dict(state["memory"])
                 describe_forgotten(state, self.n)
-                if state["n_ranks"] == self.n:
+                # The monitor must be the same on all ranks, and has no digest of its own.
+                if state["n_ranks"] == self.n and not fresh:
                     self.monitor.load_state_dict(state["monitor"])
-            shared = state["shared"] if state is not None and is_own else None
+                shared = state["shared"]
             self._updates.resume(shared, self._settle)
+
+    def _misfit(self, state: dict[str, Any], common: CommonState) -> ValueError | None:
+        """The error of a state of another model, or of other options."""
+        try:
+            common.check(common_tensors(state))
+            self.memory.check_state(state["memory"])
+        except ValueError as error:
+            return error
+        return None
 
     def _take(self, common: dict[str, Tensor]) -> None:
         """Take the state that all ranks have in common."""

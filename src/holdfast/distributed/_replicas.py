@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.distributed._collectives import Channel, all_gather
 from holdfast.distributed._roll_call import Member
-from holdfast.distributed._testimony import Digest
+from holdfast.distributed._testimony import Digest, describe_dispute
 from holdfast.errors import RanksDifferError
 from holdfast.geometry import median_of_rows
 
@@ -63,7 +63,7 @@ class Replicas:
         # A gather over everyone, although only equal shards are compared: if some ranks raised an
         # error and others did not, these would wait for them.
         own = torch.tensor([checksum(self._parameters), self._shard])
-        found = self._from_all(own, self._everyone).tolist()
+        found = self._from_all(own, self._everyone, self._members).tolist()
         usual: dict[int, int] = {}
         for shard in sorted({entry[1] for entry in found}):
             sums = [entry[0] for entry in found if entry[1] == shard]
@@ -93,7 +93,9 @@ class Replicas:
         ranks = dist.get_process_group_ranks(self._group)
         positions = [dist.get_group_rank(self._everyone, rank) for rank in ranks]
         own = Digest(*self._parameters).value()
-        sent = self._from_all(torch.frombuffer(bytearray(own), dtype=torch.uint8), self._group)
+        members = [self._members[at] for at in positions]
+        digest = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        sent = self._from_all(digest, self._group, members)
         digests = {at: bytes(row) for at, row in zip(positions, sent.tolist(), strict=True)}
         trusted = {at: digest for at, digest in digests.items() if are_usual[at]}
         usual, n_equal = Counter(trusted.values()).most_common(1)[0]
@@ -113,7 +115,23 @@ class Replicas:
             for parameter, copy in zip(self._parameters, copies, strict=True):
                 parameter.copy_(copy)
 
-    def _from_all(self, own: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def _from_all(self, own: Tensor, group: dist.ProcessGroup, members: Sequence[Member]) -> Tensor:
+        """[n, m] the tensors [m] of all ranks, if each has sent the same to all of them.
+
+        Otherwise all ranks raise an error: if they came to different decisions, they would enter
+        different collectives, and take the messages of one for those of another.
+        """
+        found = self._gathered(own, group)
+        if self._on_mismatch == "warn":  # nothing else follows from them
+            return found
+        tables = self._gathered(found.flatten(), group).view(len(found), *found.shape)
+        received = [[bytes(row) for row in table.view(torch.uint8).tolist()] for table in tables]
+        dispute = describe_dispute(members, received)
+        if dispute:
+            raise RanksDifferError(f"the parameters were not compared: {dispute}.")
+        return found
+
+    def _gathered(self, own: Tensor, group: dist.ProcessGroup) -> Tensor:
         """[n, m] the tensors [m] of all ranks, which no other rank has had in its hands."""
         message = own.view(torch.uint8).to(self._device)
         # No matter how many hosts there are, for so short a message.
@@ -150,7 +168,9 @@ class SharedBuffers:
             if buffer.dtype != torch.bool and not buffer.is_complex() and buffer.numel():
                 by_dtype.setdefault(buffer.dtype, []).append(buffer)
         for buffers in by_dtype.values():
-            values = all_gather(torch.cat([buffer.flatten() for buffer in buffers]), self._group)
+            own = torch.cat([buffer.flatten() for buffer in buffers])
+            # As bytes, because gloo does not know every dtype.
+            values = all_gather(own.view(torch.uint8), self._group).view(own.dtype)
             sizes = [buffer.numel() for buffer in buffers]
             if bool(torch.isfinite(values).all()):  # all buffers at once, with the same result
                 parts = list(_median(values).split(sizes))

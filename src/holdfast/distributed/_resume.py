@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from holdfast.checks import failure
 from holdfast.distributed._collectives import Channel
 from holdfast.distributed._roll_call import Member
 from holdfast.distributed._testimony import DIGEST, Digest
@@ -38,35 +39,47 @@ class CommonState:
         self._like, self._group = tensors, group
         self._members, self._device = members, device
 
-    def settle(self, saved: dict[str, Tensor] | None) -> tuple[dict[str, Tensor] | None, bool]:
-        """The state of the majority of the ranks that have one, and whether it is this rank's own.
+    def check(self, saved: dict[str, Tensor]) -> None:
+        """Raise an error if the tensors have other names, shapes or dtypes than the present ones."""
+        wanted, found = _kinds(self._like), _kinds(saved)
+        if found != wanted:
+            raise failure("state", f"hold {wanted}, as with these options", found)
 
-        Nothing is unpickled, and what was copied is compared with the majority's digest. All ranks
-        call it. Without a state on any rank, there is none.
+    def settle(self, saved: dict[str, Tensor] | None) -> tuple[dict[str, Tensor] | None, list[int]]:
+        """The state of the majority of all ranks, and the ranks that did not have it.
+
+        A majority of the ranks that have a state would not do: on the first start, a single liar
+        could bring one. Nothing is unpickled, and what was copied is compared with the majority's
+        digest. All ranks call it. Without a state on any rank, there is none.
 
         Args:
             saved: what this rank has saved; None if it has nothing.
         """
         own = None if saved is None else self._packed(saved)
         digests = self._digests(own)
-        having = [rank for rank, digest in enumerate(digests) if digest is not None]
+        n, having = len(digests), [rank for rank, digest in enumerate(digests) if digest]
         if not having:
-            return None, False
+            return None, []
         usual, count = Counter(digests[rank] for rank in having).most_common(1)[0]
-        if 2 * count <= len(having) and count < len(having):
-            raise RanksDifferError("no majority of the ranks that have a state has the same one.")
+        if 2 * count <= n:
+            holders = [rank for rank in having if digests[rank] == usual]
+            found = f"only {count} of {n} ranks have the same state: {self._names(holders)}"
+            raise RanksDifferError(f"{found}. With None on all ranks the exchange begins anew.")
         fresh = [rank for rank, digest in enumerate(digests) if digest != usual]
         if not fresh:
-            return saved, True
-        names = ", ".join(str(self._members[rank]) for rank in fresh)
-        log.warning("%s had no state of this round, and begin with an empty memory", names)
-        message = self._packed(self._like) if own is None else own
-        message = message.to(self._device)
+            return saved, []
+        log.warning(
+            "%s had no state of this round, and begin with an empty memory", self._names(fresh)
+        )
+        message = (self._packed(self._like) if own is None else own).to(self._device)
         source = dist.get_global_rank(self._group, digests.index(usual))
         dist.broadcast(message, source, group=self._group)
         if Digest(message).value() != usual:
             raise RanksDifferError(f"{self._members[digests.index(usual)]} sent another state.")
-        return self._unpacked(message.cpu()), self._group.rank() not in fresh
+        return self._unpacked(message.cpu()), fresh
+
+    def _names(self, ranks: Sequence[int]) -> str:
+        return ", ".join(str(self._members[rank]) for rank in ranks)
 
     def _digests(self, own: Tensor | None) -> list[bytes | None]:
         """The digest of each rank's state; None if it has none."""
@@ -92,6 +105,10 @@ class CommonState:
             name: part.clone().view(one.dtype).view(one.shape).to(one.device)
             for (name, one), part in parts
         }
+
+
+def _kinds(tensors: dict[str, Tensor]) -> str:
+    return ", ".join(f"{name} {list(one.shape)} {one.dtype}" for name, one in tensors.items())
 
 
 def common_tensors(state: dict[str, Any]) -> dict[str, Tensor]:

@@ -102,7 +102,9 @@ def check_testimonies(members: Sequence[Member], said: Sequence[Testimony]) -> N
     number = Counter(one.round for one in said).most_common(1)[0][0]
     what = f"round {number}"
     _check(members, said, lambda one: one.round, what, "sent the number of another round")
-    _check_received(members, said, what)
+    dispute = describe_dispute(members, [one.received for one in said])
+    if dispute:
+        raise RanksDifferError(f"{what} was not made: {dispute}.")
     for name, how in (
         ("has_failed", "could not compute a direction"),
         ("block", "chose another block from the same reports"),
@@ -124,21 +126,23 @@ def _check(
         raise RanksDifferError(f"{what} was not made: {_names(members, odd)} {how}.")
 
 
-def _check_received(members: Sequence[Member], said: Sequence[Testimony], what: str) -> None:
-    """Name the senders whose values differ between receivers, or a receiver with many of them."""
+def describe_dispute(members: Sequence[Member], received: Sequence[Sequence[Hashable]]) -> str:
+    """Who sent different values to different ranks, or received others; empty if nobody did.
+
+    Args:
+        members: the ranks.
+        received: for each rank, what it reports to have received from each rank.
+    """
     n = len(members)
-    odd = {sender: _odd([one.received[sender] for one in said]) for sender in range(n)}
+    odd = {sender: _odd([one[sender] for one in received]) for sender in range(n)}
     disputed = [sender for sender in range(n) if odd[sender]]
     if not disputed:
-        return
+        return ""
     receivers = sorted(set().union(*(odd[sender] for sender in disputed)))
     if len(disputed) > 1 and len(receivers) == 1:
-        message = f"{_names(members, receivers)} received other values than the others"
-    else:
-        where = _names(members, receivers)
-        message = f"{_names(members, disputed)} sent {where} other values than the others"
-        message += ", or these report it wrongly"
-    raise RanksDifferError(f"{what} was not made: {message}.")
+        return f"{_names(members, receivers)} received other values than the others"
+    sent = f"{_names(members, disputed)} sent {_names(members, receivers)}"
+    return f"{sent} other values than the others, or these report it wrongly"
 
 
 def _odd(values: Sequence[Hashable]) -> list[int]:

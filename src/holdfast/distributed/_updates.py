@@ -77,12 +77,12 @@ class GradientUpdates(Updates):
         gradients, rates = [], []
         for parameter in self._layout.parameters:
             group, gradient = groups[id(parameter)], parameter.grad
-            if gradient is None:
+            sign = -1.0 if group["maximize"] else 1.0
+            if gradient is None:  # SGD would not even decay it
                 gradient = torch.zeros_like(parameter)
             elif gradient.layout is not torch.strided:
                 raise failure("model", "have dense gradients (sparse=False)", "a sparse gradient")
-            sign = -1.0 if group["maximize"] else 1.0
-            if group["weight_decay"] != 0:
+            elif group["weight_decay"] != 0:
                 gradient = gradient.add(parameter, alpha=sign * group["weight_decay"])
             gradients.append(gradient)
             rates.append(sign * float(group["lr"]))

@@ -201,19 +201,23 @@ class WorkerMemory:
             "n_left_out": self.n_left_out,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state exactly; the state of another model raises an error."""
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise an error if this is no state of a memory of these parameters."""
         known = {"memory", "recent", "n_left_out"}
         if not isinstance(state, dict) or set(state) != known:
             got = sorted(state) if isinstance(state, dict) else type(state).__name__
             raise failure("state", f"be a mapping with the keys {sorted(known)}", got)
-        saved = state["memory"]
         shapes = dict(zip(self._layout.names, map(tuple, self._layout.shapes), strict=True))
-        found = {name: tuple(part.shape) for name, part in saved.items()}
+        found = {name: tuple(part.shape) for name, part in state["memory"].items()}
         if found != shapes:
             raise failure("state['memory']", f"have the parameters {shapes}", found)
-        for part, name in zip(self._layout.split(self.vector), shapes, strict=True):
-            part.copy_(saved[name])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state exactly; the state of another model raises an error."""
+        self.check_state(state)
+        names = self._layout.names
+        for part, name in zip(self._layout.split(self.vector), names, strict=True):
+            part.copy_(state["memory"][name])
         self._recent = deque(state["recent"], maxlen=RECENT)
         self.n_left_out = int(state["n_left_out"])
         self._norms = self.tiling.norms(self.vector)

@@ -44,6 +44,14 @@ def numbers_of(array: Array) -> Numbers:
     return flat.reshape(shape, order="F" if is_fortran else "C")
 
 
+def _as_integers(name: str, value: Numbers, dtype: np.dtype[Any]) -> Numbers:
+    """The same integers in the model's dtype: NumPy makes floats of signed and unsigned ones."""
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if value.size and not least <= int(value.min()) <= int(value.max()) <= most:
+        raise ValueError(f"array {name!r} leaves the range of {dtype}")
+    return value.astype(dtype, copy=False)
+
+
 def middle(values: Sequence[Numbers]) -> Numbers:
     """The lower median of arrays, entry by entry: exact for integers, and one of the values."""
     stacked = np.sort(np.stack(values), axis=0)
@@ -104,7 +112,7 @@ class ModelArrays:
                 raise ValueError(f"array {name!r} has dtype {value.dtype}, not {own.dtype}")
             if name in self.apart and not np.isfinite(value).all():
                 raise ValueError(f"array {name!r} is not finite")
-            found[name] = value
+            found[name] = value if value.dtype.kind == "f" else _as_integers(name, value, own.dtype)
         return found
 
     def rows(self, replies: Sequence[dict[str, Numbers]]) -> DenseRows:
