@@ -304,3 +304,22 @@ def test_a_preset_is_known_by_its_name() -> None:
     model = nn.Linear(3, 2)
     optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), "bgmd(fraction=0.5)")
     assert repr(optimizer.robust_step) == repr(bgmd(fraction=0.5))
+
+
+@pytest.mark.parametrize(
+    ("rule", "n_rows", "n_warnings"),
+    [("radius-filter", 2, 1), ("radius-filter", 4, 0), ("mean", 2, 0), ("geometric-median", 1, 1)],
+)
+def test_too_few_rows_for_any_rule_are_said_once(
+    rule: str, n_rows: int, n_warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = network()
+    optimizer = RobustOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), rule)
+    source = MicroBatches(model, cross_entropy, n_rows=n_rows)
+    for x, y in batches(3):
+        optimizer.zero_grad()
+        optimizer.step(source(x, y))
+    assert len(caplog.messages) == n_warnings
+    for message in caplog.messages:
+        assert message.startswith(f"of {n_rows} rows, ")
+        assert message.endswith(" resists no bad one: use more")

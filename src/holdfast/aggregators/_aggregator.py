@@ -14,6 +14,9 @@ from holdfast.checks import check_enough_rows, check_instance, failure, is_array
 from holdfast.geometry import DenseRows, Gram, GramRows, Outcome, Rows, RowSets, Solutions
 from holdfast.registry import Registry
 
+MANY = 1000
+"""With so many rows, every rule that resists bad rows at all resists some."""
+
 SETS = 2048
 """Sets of rows that are solved together: their Gram matrices stay in the cache."""
 
@@ -95,6 +98,20 @@ class Aggregator(ABC):
     def n_resisted(self, n: int) -> int:
         """The largest number of arbitrarily bad rows among `n` that leaves the result bounded."""
         return self._n_resisted(n) if n >= self.n_needed else 0
+
+    def has_too_few(self, n: int) -> bool:
+        """Whether the rule resists no bad row among `n`, although it resists some among more.
+
+        Two rows that differ do not tell which of them is bad.
+
+        Example:
+            >>> from holdfast.aggregators import GeometricMedian, Mean
+            >>> GeometricMedian().has_too_few(2), GeometricMedian().has_too_few(3)
+            (True, False)
+            >>> Mean().has_too_few(2)
+            False
+        """
+        return self.n_resisted(n) == 0 < self.n_resisted(MANY)
 
     @abstractmethod
     def _n_resisted(self, n: int) -> int:

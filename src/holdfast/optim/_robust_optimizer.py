@@ -1,5 +1,6 @@
 """An optimizer with gradients from rows."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Unpack, final
@@ -18,6 +19,8 @@ from holdfast.optim._pending_update import PendingUpdate
 from holdfast.robust_step import RobustStep, Step, StepResult, preset, presets
 
 KEY = "holdfast"
+
+log = logging.getLogger("holdfast")
 
 
 @final
@@ -40,7 +43,8 @@ class RobustOptimizer(Optimizer):
 
     To clip gradients or to use a gradient scaler, call :meth:`backward` and then `step()`. A
     `step()` without rows and without `backward` raises an error, because a plain gradient is not
-    robust.
+    robust. Two rows do not tell which of them is bad: with fewer rows than the rule needs to resist
+    one, a warning is logged once.
 
     Args:
         optimizer: any torch optimizer whose `step` needs no closure.
@@ -96,6 +100,7 @@ class RobustOptimizer(Optimizer):
         self.result: StepResult | None = None
         self._layout: Layout | None = None  # of the rows whose gradient is in p.grad
         self._pending = PendingUpdate()
+        self._has_warned = False
 
     def __repr__(self) -> str:
         return f"RobustOptimizer({self.optimizer!r}, {self.robust_step!r})"
@@ -160,6 +165,7 @@ class RobustOptimizer(Optimizer):
             lr = self._lr(layout) if self._gradient_step.needs_lr else None
             self.result = self._gradient_step(rows, lr=lr, **arguments)
             direction = self.result.direction
+            self._warn_of_few(rows.n)
             self._observe(rows, self.result, arguments.get("row_weights"))
         except NonFiniteRowsError:
             if scaler is None:
@@ -206,6 +212,12 @@ class RobustOptimizer(Optimizer):
                 residual=delivered.residual,
                 carried_norm=0.0 if delivered.later is None else length(delivered.later),
             )
+
+    def _warn_of_few(self, n: int) -> None:
+        rule = self.robust_step.rule
+        if rule.has_too_few(n) and not self._has_warned:
+            log.warning("of %d rows, %s resists no bad one: use more", n, rule)
+            self._has_warned = True
 
     def _observe(self, rows: Rows, result: StepResult, row_weights: Tensor | None) -> None:
         if self.monitor is None:
