@@ -65,17 +65,6 @@ class Sketched(Wrapper):
         if self.fraction is not None:
             check_fraction("fraction", self.fraction)
 
-    @property
-    def takes(self) -> frozenset[str]:
-        return self.inner.takes | GENERATOR
-
-    @property
-    def n_needed(self) -> int:
-        return self.inner.n_needed
-
-    def _n_resisted(self, n: int) -> int:
-        return self.inner.n_resisted(n)
-
     def _transform(self, rows: Rows, context: CallContext) -> tuple[Rows, CallContext]:
         assert context.generator is not None
         rows = by_column(rows)
