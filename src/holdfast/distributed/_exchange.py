@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-import holdfast
 from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
 from holdfast.distributed._replicas import Replicas
@@ -133,15 +132,15 @@ class Exchange:
 
     def _meet(self, model: nn.Module, options: dict[str, str], timeout: timedelta) -> None:
         """Compare models and options with the other ranks, and take the majority's parameters."""
-        versions = {"torch": torch.__version__, "holdfast": holdfast.__version__}
-        common = tensors_of(model) | versions | {"rule": str(self.rule)} | options
+        common = tensors_of(model) | {"rule": str(self.rule)} | options
         group, device = self._group, self.memory.vector.device
         self._roll = RollCall(group, device, common, timeout, call="Exchange", unit="round")
         self.members = tuple(self._roll.members)
         self._rounds = RankRounds(
             self.agreed, self.memory, self.rule, self._outer, model.buffers, group, self.members
         )
-        self._replicas = Replicas(model.parameters(), group, group, 0, self.members, "copy", device)
+        parameters = list(model.parameters())
+        self._replicas = Replicas(parameters, group, group, 0, self.members, "copy", device)
         with self._roll.naming(0):
             self._updates.resume(None, self._settle)
 
