@@ -1,14 +1,15 @@
 """Geometric medians of many small sets of rows at once, certified one by one."""
 
-import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from holdfast.geometry._central import weights_or_equal
 from holdfast.geometry._gram import SAME
 from holdfast.geometry._kernels import full_precision
-from holdfast.geometry._measure import MANY_LOST, product_error
+from holdfast.geometry._measure import MANY_LOST, product_error, sum_error, sum_underflow
 from holdfast.geometry._row_set_certificates import Certificates
 from holdfast.geometry._row_set_solver import Iterates, RowSetSolver
 from holdfast.geometry._row_sets import RowSets
@@ -39,41 +40,31 @@ def geometric_medians(
     products are known is certain if they certify its median; where all weight is on a row,
     distances that are lost in rounding count as zero.
     """
-    n, steps = sets.n, min(max_steps, MANY_STEPS)
-    eta = row_weights
-    if eta is None:
-        eta = torch.full((n,), 1.0 / n, dtype=torch.float64)
+    n, eta = sets.n, weights_or_equal(row_weights, sets.n)
+    solve = partial(_medians, eta=eta, tolerance=tolerance, max_steps=min(max_steps, MANY_STEPS))
     if sets.rows is None:
-        found = _medians(
-            sets.products, eta, precision=sets.precision, tolerance=tolerance, max_steps=steps
-        )
+        found = solve(sets.products, precision=sets.precision)
         return _solutions(found, found.gaps <= tolerance, None)
-    rows, dtype = sets.rows, sets.rows.dtype
-    found = _medians(
+    rows, dtype, width = sets.rows, sets.rows.dtype, sets.rows.shape[2]
+    found = solve(
         torch.bmm(rows, rows.transpose(1, 2)),
-        eta,
         rows=rows,
-        rounding=_sum_error(n, dtype, sets.dtype),
-        underflow=_underflow(rows, dtype, sets.dtype),
-        precision=product_error(rows.shape[2], dtype),
-        tolerance=tolerance,
-        max_steps=steps,
+        rounding=sum_error(n, dtype, sets.dtype),
+        underflow=sum_underflow(n, width, dtype, sets.dtype),
+        precision=product_error(width, dtype),
     )
     exact = found.gaps > tolerance
     found = replace(found, weights=found.weights.double())
     again = torch.nonzero(exact)[:, 0]
     if len(again):
         centered, origins = sets.about_central_rows(again, eta)
-        finer = _medians(
+        finer = solve(
             torch.bmm(centered, centered.transpose(1, 2)),
-            eta,
             rows=centered,
             origins=origins,
-            rounding=_sum_error(n, torch.float64, sets.dtype),
-            underflow=_underflow(rows, torch.float64, sets.dtype),
+            rounding=sum_error(n, torch.float64, sets.dtype),
+            underflow=sum_underflow(n, width, torch.float64, sets.dtype),
             precision=sets.precision,
-            tolerance=tolerance,
-            max_steps=steps,
         )
         found.weights[again], found.gaps[again] = finer.weights, finer.gaps
         found = replace(found, steps=max(found.steps, finer.steps))
@@ -93,17 +84,6 @@ def _solutions(found: "_Medians", is_certain: Tensor, exact: Tensor | None) -> S
     )
 
 
-def _sum_error(n: int, summed: torch.dtype, returned: torch.dtype) -> float:
-    """A bound on the rounding of a sum of n rows, relative to the sum of their norms."""
-    return 0.5 * ((n + 1) * torch.finfo(summed).eps + torch.finfo(returned).eps)
-
-
-def _underflow(rows: Tensor, summed: torch.dtype, returned: torch.dtype) -> float:
-    """What a sum of rows [t, n, w] may lose to entries that are not normal numbers."""
-    smallest = [torch.finfo(one).tiny * torch.finfo(one).eps for one in (summed, returned)]
-    return (rows.shape[1] * smallest[0] + smallest[1]) * math.sqrt(rows.shape[2])
-
-
 @dataclass(frozen=True, eq=False)
 class _Medians:
     """Weights of many geometric medians.
@@ -121,8 +101,8 @@ class _Medians:
 
 def _medians(
     products: Tensor,
-    eta: Tensor,
     *,
+    eta: Tensor,
     rows: Tensor | None = None,
     origins: Tensor | None = None,
     rounding: float = 0.0,
