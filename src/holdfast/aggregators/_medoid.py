@@ -50,7 +50,7 @@ class Medoid(GramAggregator):
         if usual == 0.0:  # more than half of the weight is on one point
             return _chosen(center, gram.n)
         # Without clipping, the size of far rows would swallow the differences that decide.
-        squared = squared_distances(gram.with_far_rows_clipped(center, FAR * usual)[0])
+        squared = squared_distances(gram.with_far_rows_clipped(center, FAR * usual))
         return _chosen(least(squared.sqrt() @ weights, squared @ weights), gram.n)
 
 
