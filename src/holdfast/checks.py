@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.errors import NonFiniteRowsError
 
 MOST_CHARACTERS = 1000
@@ -213,7 +214,7 @@ def check_vector(name: str, vector: object, d: int) -> None:
         raise failure(name, f"have shape ({d},), one entry per column", tuple(vector.shape))
 
 
-def check_lr(lr: object, d: int) -> float | Tensor:
+def check_lr(lr: object, d: int) -> Rate:
     """Check for a learning rate: a finite number of at least 0, or a tensor [d] of such numbers.
 
     Returns the number or the tensor; a tensor of zeros is returned as 0.
