@@ -76,7 +76,7 @@ class GeometricMedian(GramAggregator):
 
     def _without_gram(self, rows: Rows, context: CallContext) -> Aggregate | None:
         streamable = rows.streamable
-        if streamable is None or not pays_to_stream(streamable):
+        if not pays_to_stream(streamable):
             return None
         found = streaming_geometric_median(
             streamable, row_weights=context.row_weights, tolerance=self.tolerance

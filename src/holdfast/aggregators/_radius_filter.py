@@ -85,7 +85,7 @@ class RadiusFilter(GramAggregator):
 
     def _without_gram(self, rows: Rows, context: CallContext) -> Aggregate | None:
         streamable = rows.streamable
-        if streamable is None or not pays_to_stream(streamable):
+        if not pays_to_stream(streamable):
             return None
         # Half of the median's sample: no step is taken in this sketch, only a row chosen.
         sketch = Sketch.of(streamable, 2 * columns_per_sampled(rows.n, streamable.d))

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from holdfast.geometry._central import normalized, weights_or_equal
 from holdfast.geometry._certificate import relative_gap
+from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._measure import CLOSE, FAST_PRECISION
-from holdfast.geometry._rows import StreamableRows
 from holdfast.geometry._sketch import Sketch, columns_per_sampled
 from holdfast.geometry._solution import Outcome, Solution
 
@@ -38,7 +38,7 @@ LEAST_CURVATURE = 1e-3
 
 
 def streaming_geometric_median(
-    rows: StreamableRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
+    rows: DenseRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
 ) -> tuple[Solution, Tensor] | None:
     r"""The certified geometric median and its vector [d] by a sketch and sweeps over the rows.
 
