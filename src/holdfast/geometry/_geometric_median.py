@@ -179,6 +179,7 @@ class _Problem:
     ) -> tuple[tuple[Tensor, float], int, Outcome]:
         """Newton or Weiszfeld steps: the last weights with their gap, the steps, why they ended."""
         at, before, promised = _Iterate(self, weights), math.inf, math.inf
+        reason = Outcome.OUT_OF_STEPS
         for step in range(1, max_steps + 1):
             steps = self._steps(at)
             # The result is the Weiszfeld step: it never raises f, and has no negative weights. Its
@@ -190,16 +191,11 @@ class _Problem:
             # Near the optimum f is flat in floating point; then the promise must still shrink.
             rounding = EPSILON * usual
             if at.value >= before - rounding and steps.decrement > 0.5 * promised:
+                reason = Outcome.STALLED
                 break
             before, promised = at.value, steps.decrement
             at = self._better(at, steps, ROUNDING * usual)
-        else:
-            return (
-                (steps.weiszfeld, self.certificate.gap(steps.weiszfeld)),
-                max_steps,
-                Outcome.OUT_OF_STEPS,
-            )
-        return (steps.weiszfeld, self.certificate.gap(steps.weiszfeld)), step, Outcome.STALLED
+        return (steps.weiszfeld, self.certificate.gap(steps.weiszfeld)), step, reason
 
     def _better(self, at: _Iterate, steps: _Steps, rounding: float) -> _Iterate:
         """The longest of halved Newton steps that is no worse than the Weiszfeld step, or it."""
