@@ -137,9 +137,7 @@ class NodeReducer:
     def __call__(self, shard: Tensor) -> None:
         """Replace the shard of this node by that of the aggregate of all nodes."""
         with self._steps.unit() as guard:
-            sent = guard.mode.send(shard)
-            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=False)
-            whole = guard.mode.whole(columns, sent)
+            whole = guard.reduce_vector(shard, zero_is_absent=False)
             if whole.data_ptr() != shard.data_ptr():
                 shard.copy_(whole)
 

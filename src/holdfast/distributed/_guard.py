@@ -131,6 +131,12 @@ class Guard:
         self._units.append(_Unit(d, aggregate.weights, aggregate.rejected, products))
         return aggregate.vector
 
+    def reduce_vector(self, vector: Tensor, *, zero_is_absent: bool) -> Tensor:
+        """The aggregate [m] of the vectors [m] of all ranks, sent and gathered."""
+        sent = self.mode.send(vector)
+        columns = self.reduce([sent.wait()], size=sent.size, zero_is_absent=zero_is_absent)
+        return self.mode.whole(columns, sent)
+
     def _aggregate(self, rows: DenseRows, used: Tensor) -> Aggregate:
         """The aggregate of the rows at `used`, in terms of all rows."""
         needed: CallArguments = (

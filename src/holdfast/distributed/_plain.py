@@ -55,9 +55,7 @@ class GradientReducer:
             dtype = reduce(torch.promote_types, [parameter.dtype for parameter in used])
             parts = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in used]
             vector = torch.cat([part.flatten().to(dtype) for part in parts])
-            sent = guard.mode.send(vector)
-            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=True)
-            whole = guard.mode.whole(columns, sent)
+            whole = guard.reduce_vector(vector, zero_is_absent=True)
             self._at_end()
         for parameter, part in zip(used, whole.split([p.numel() for p in used]), strict=True):
             value = part.view(parameter.shape).to(parameter.dtype)
