@@ -1,5 +1,6 @@
 """Newton steps toward the geometric medians of many small sets of rows at once."""
 
+from copy import copy
 from functools import cached_property
 from typing import final
 
@@ -57,11 +58,10 @@ class RowSetSolver:
         """The sets at `chosen` only."""
         if len(chosen) == len(self.products):
             return self
-        some: RowSetSolver = object.__new__(RowSetSolver)
-        some.products, some.eta = self.products[chosen], self.eta
-        some.squares, some.lengths = self.squares[chosen], self.lengths[chosen]
-        some.measured, some.precision, some.tiny = self.measured, self.precision, self.tiny
-        some.in_range, some.floors = self.in_range[chosen], self.floors[chosen]
+        some = copy(self)
+        some.products, some.squares = self.products[chosen], self.squares[chosen]
+        some.lengths, some.floors = self.lengths[chosen], self.floors[chosen]
+        some.in_range = self.in_range[chosen]
         return some
 
     def start(self) -> "Iterates":
