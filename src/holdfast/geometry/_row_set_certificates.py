@@ -13,13 +13,22 @@ from holdfast.geometry._row_set_solver import Iterates, RowSetSolver
 @final
 @dataclass(frozen=True, eq=False)
 class Certificates:
-    """Bounds on the gaps of points of all sets: :class:`Certificate` for points off the rows."""
+    """Bounds on the gaps of points of all sets: :class:`Certificate` for points off the rows.
+
+    Attributes:
+        solver: the sets, seen about any point of each.
+        rows: [t, n, w] the rows about the same points. With them the gradient and the distances
+            from a row are found directly, so that float32 is enough for a small gap.
+        origins: [t] distances of these points from the origin; 0 by default.
+        rounding: bound on the rounding of a sum of rows, relative to the sum of their norms.
+        underflow: bound on what such a sum loses, besides, below the normal range.
+    """
 
     solver: RowSetSolver
-    rows: Tensor | None
-    origins: Tensor | None
-    rounding: float
-    underflow: float
+    rows: Tensor | None = None
+    origins: Tensor | None = None
+    rounding: float = 0.0
+    underflow: float = 0.0
 
     def of(self, chosen: Tensor) -> "Certificates":
         """The sets at `chosen` only."""

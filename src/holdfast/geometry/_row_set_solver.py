@@ -32,11 +32,18 @@ SMALL = 1e6
 
 @final
 class RowSetSolver:
-    """The sets of rows, and Newton steps in all of them."""
+    """The sets of rows, and Newton steps in all of them.
+
+    Args:
+        products: [t, n, n] inner products about any point of each set, float32 or float64; entries
+            that are not finite make their set uncertain.
+        eta: [n] row weights with sum 1.
+        precision: bound on the errors of the products, relative to the norms.
+    """
 
     def __init__(self, products: Tensor, eta: Tensor, precision: float) -> None:
         limits = torch.finfo(products.dtype)
-        self.products, self.eta = products, eta
+        self.products, self.eta = products, eta.to(products)
         self.squares = products.diagonal(dim1=1, dim2=2).contiguous()
         self.lengths = self.squares.clamp(min=0).sqrt()
         self.measured, self.precision = precision, precision + ARITHMETIC * limits.eps
