@@ -27,20 +27,15 @@ class GradientReducer:
         self._guard, self._at_end = guard, at_end
         self._parameters = [p for p in model.parameters() if p.requires_grad]
 
-    def attach_to(self, optimizer: Optimizer) -> None:
-        """Begin every step of the optimizer."""
-        optimizer.register_step_pre_hook(self._before_step)
-
     @staticmethod
     def is_attached_to(optimizer: Optimizer) -> bool:
         """Whether a reducer begins the steps of the optimizer."""
         hooks = optimizer._optimizer_step_pre_hooks.values()
-        return any(isinstance(getattr(hook, "__self__", None), GradientReducer) for hook in hooks)
+        return any(isinstance(hook, GradientReducer) for hook in hooks)
 
     @torch.no_grad()
-    def _before_step(
-        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def __call__(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Reduce the gradients before a step of the optimizer."""
         guard, parameters = self._guard, self._parameters
         if any(callable(value) for value in (*args[1:], kwargs.get("closure"))):
             # The gradients of a closure would come after the rule.
