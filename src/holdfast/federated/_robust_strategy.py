@@ -67,7 +67,6 @@ class RobustStrategy(WrappingStrategy[dict[str, Numbers]]):
     def _decide(
         self, server_round: int, model: ModelArrays, found: Sorted[dict[str, Numbers]]
     ) -> Decision:
-        self._check_enough(found)
         rows = model.rows([reply.arrays for reply in found.good.values()])
         finite = rows.finite()
         if not bool(finite.all()):

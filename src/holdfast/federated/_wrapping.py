@@ -170,6 +170,7 @@ class WrappingStrategy(Strategy, Generic[T]):
         found = sort_replies(replies, this.asked, read, weighted_by=self._weighted_by)
         decision, reason = None, ""
         try:
+            self._check_enough(found)
             decision = self._decide(server_round, model, found)
         except ValueError as error:
             reason = str(error)
