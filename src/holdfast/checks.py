@@ -208,6 +208,12 @@ def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
     return weights / weights.sum()
 
 
+def check_state(state: object, owner: Any) -> None:
+    """Check for a state with the keys of the owner's own one."""
+    if not isinstance(state, dict) or set(state) != set(owner.state_dict()):
+        raise failure("state", f"be a state of {type(owner).__name__}", type(state).__name__)
+
+
 def check_generator(generator: object) -> None:
     """Check for a torch generator."""
     if not isinstance(generator, torch.Generator):

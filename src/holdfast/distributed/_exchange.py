@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from holdfast.aggregators import Aggregator, as_rule
-from holdfast.checks import check_count, failure
+from holdfast.checks import check_count, check_state, failure
 from holdfast.distributed._replicas import Replicas
 from holdfast.distributed._resume import CommonState, common_tensors, describe_forgotten
 from holdfast.distributed._roll_call import RollCall
@@ -249,10 +249,8 @@ class Exchange:
         Args:
             state: the state of the same rank, or None.
         """
-        if state is not None and (
-            not isinstance(state, dict) or set(state) != set(self.state_dict())
-        ):
-            raise failure("state", "be a state of Exchange", type(state).__name__)
+        if state is not None:
+            check_state(state, self)
         if state is not None and state["rank"] != self.rank:
             raise failure("state", f"be that of rank {self.rank}", f"that of rank {state['rank']}")
         self._roll.agree("load_state_dict", "a state or None")

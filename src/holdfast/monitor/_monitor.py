@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from holdfast.checks import check_count, check_mask, failure
+from holdfast.checks import check_count, check_mask, check_state, failure
 from holdfast.geometry import half_weight_radii, least, squared_distances
 from holdfast.monitor._course import LIMITS, Course, figures, widened
 
@@ -204,8 +204,7 @@ class Monitor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`, which must have the same number of rows and the same window."""
-        if not isinstance(state, dict) or set(state) != set(self.state_dict()):
-            raise failure("state", "be a state of Monitor", type(state).__name__)
+        check_state(state, self)
         n_steps, _, n = state["course"]["recent"].shape
         if (n_steps, n) != (self.window // 2, self.n):
             wanted = f"have {self.n} rows and half a window of {self.window // 2} steps"
