@@ -46,11 +46,6 @@ class ColumnKernel:
         self._compiled: ColumnFunction | None = None
         self._failed = False
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether the next chunk runs in compiled code."""
-        return self._compiled is not None
-
     def __call__(self, chunk: Tensor) -> Tensor:
         mode = _mode()
         if self._should_compile(mode):

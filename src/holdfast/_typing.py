@@ -14,6 +14,9 @@ ColumnFunction = Callable[[Tensor], Tensor]
 Score = Callable[[Tensor], float]
 """Rates a direction [d] on trusted data; larger is better."""
 
+Rate = float | Tensor
+"""A learning rate: one number, or one for each column [d]."""
+
 
 class RowLayout(Protocol):
     """Maps columns of rows to parameters."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.errors import NonFiniteRowsError
 
 MOST_CHARACTERS = 1000
@@ -69,6 +70,22 @@ def check_instance(name: str, value: object, kind: type) -> None:
 def kind_of(value: object) -> str:
     """What a value is, for a message: its type, or "the class ..." for a class itself."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def dtype_of(value: object) -> object:
+    """The dtype of a tensor, for a message; the type of another value."""
+    return value.dtype if isinstance(value, Tensor) else type(value).__name__
+
+
+def shape_of(value: object) -> object:
+    """The shape of a tensor, for a message; the type of another value."""
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+
+
+def dtype_and_shape_of(value: object) -> str:
+    """Both of a tensor, for a message; the type of another value."""
+    shape = f" {list(value.shape)}" if isinstance(value, Tensor) else ""
+    return f"{dtype_of(value)}{shape}"
 
 
 def check_one_of(values: Mapping[str, object], *, may_omit: bool = False) -> None:
@@ -178,7 +195,7 @@ def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
     The result is float64 on the CPU.
     """
     if not _is_dense(row_weights) or row_weights.is_complex():
-        raise failure("row_weights", "be a dense tensor of real numbers", _kind_of(row_weights))
+        raise failure("row_weights", "be a dense tensor of real numbers", dtype_of(row_weights))
     weights = row_weights.detach().to(device="cpu", dtype=torch.float64)
     if weights.shape != (n,):
         raise failure("row_weights", f"have shape ({n},), one weight per row", tuple(weights.shape))
@@ -191,6 +208,12 @@ def check_row_weights(row_weights: Tensor, n: int) -> Tensor:
     return weights / weights.sum()
 
 
+def check_state(state: object, owner: Any) -> None:
+    """Check for a state with the keys of the owner's own one."""
+    if not isinstance(state, dict) or set(state) != set(owner.state_dict()):
+        raise failure("state", f"be a state of {type(owner).__name__}", type(state).__name__)
+
+
 def check_generator(generator: object) -> None:
     """Check for a torch generator."""
     if not isinstance(generator, torch.Generator):
@@ -200,20 +223,19 @@ def check_generator(generator: object) -> None:
 def check_mask(mask: object, n: int, *, of: str = "row") -> None:
     """Check for a bool tensor [n]; `of` names in the message what each entry stands for."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (n,):
-        shape = f" {list(mask.shape)}" if isinstance(mask, Tensor) else ""
-        got = f"{_kind_of(mask)}{shape}"
-        raise failure("mask", f"be a bool tensor [{n}], one entry per {of}", got)
+        requirement = f"be a bool tensor [{n}], one entry per {of}"
+        raise failure("mask", requirement, dtype_and_shape_of(mask))
 
 
 def check_vector(name: str, vector: object, d: int) -> None:
     """Check for a dense floating tensor [d]."""
     if not isinstance(vector, Tensor) or not _is_dense(vector) or not vector.is_floating_point():
-        raise failure(name, "be a dense floating tensor", _kind_of(vector))
+        raise failure(name, "be a dense floating tensor", dtype_of(vector))
     if vector.shape != (d,):
         raise failure(name, f"have shape ({d},), one entry per column", tuple(vector.shape))
 
 
-def check_lr(lr: object, d: int) -> float | Tensor:
+def check_lr(lr: object, d: int) -> Rate:
     """Check for a learning rate: a finite number of at least 0, or a tensor [d] of such numbers.
 
     Returns the number or the tensor; a tensor of zeros is returned as 0.
@@ -246,7 +268,3 @@ def _is_number(value: object) -> bool:
 
 def _is_dense(value: object) -> bool:
     return isinstance(value, Tensor) and value.layout is torch.strided
-
-
-def _kind_of(value: object) -> object:
-    return value.dtype if isinstance(value, Tensor) else type(value).__name__

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast._typing import TensorOrTensors
 from holdfast.aggregators._call import NOTHING, CallArguments, CallContext
-from holdfast.checks import check_enough_rows, check_instance, failure, is_array
+from holdfast.checks import check_enough_rows, check_instance, failure, is_array, shape_of
 from holdfast.geometry import DenseRows, Gram, GramRows, Outcome, Rows, RowSets, Solutions
 from holdfast.registry import Registry
 
@@ -282,8 +282,7 @@ def _check_grams(grams: object) -> int:
     """Check for a finite tensor [t, n, n] with squared norms on the diagonals; return n."""
     is_floating = isinstance(grams, Tensor) and grams.is_floating_point()
     if not isinstance(grams, Tensor) or not is_floating or grams.ndim != 3:
-        got = tuple(grams.shape) if isinstance(grams, Tensor) else type(grams).__name__
-        raise failure("grams", "be a floating tensor [t, n, n]", got)
+        raise failure("grams", "be a floating tensor [t, n, n]", shape_of(grams))
     if grams.shape[1] != grams.shape[2] or grams.shape[1] == 0:
         raise failure("grams", "have as many rows as columns, at least 1", tuple(grams.shape))
     # A sum is finite only if all entries are; only an overflow must be told from these.

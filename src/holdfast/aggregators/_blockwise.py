@@ -7,6 +7,7 @@ from torch import Tensor
 
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, as_rule, rules
 from holdfast.aggregators._call import GENERATOR, ROW_WEIGHTS, CallContext
+from holdfast.aggregators._wrapper import OuterRule
 from holdfast.checks import check_count, check_finite_majority, failure
 from holdfast.geometry import (
     ALONE,
@@ -33,7 +34,7 @@ WIDE = 4096
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
-class Blockwise(Aggregator):
+class Blockwise(OuterRule):
     r"""Applies `rule` to each tile of the columns separately.
 
     Cuts every parameter into tiles of `tile` columns (the last one may be narrower) and returns the
@@ -89,25 +90,8 @@ class Blockwise(Aggregator):
         object.__setattr__(self, "rule", rule)
 
     @property
-    def inner(self) -> Aggregator:
-        """The rule that is applied to every tile."""
-        assert isinstance(self.rule, Aggregator)
-        return self.rule
-
-    @property
     def takes(self) -> frozenset[str]:
         return self.inner.takes & (ROW_WEIGHTS | GENERATOR)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.inner.needs
-
-    @property
-    def n_needed(self) -> int:
-        return self.inner.n_needed
-
-    def _n_resisted(self, n: int) -> int:
-        return self.inner.n_resisted(n)
 
     def tiling(self, sections: tuple[int, ...]) -> Tiling:
         """The tiles of parameters of these sizes."""

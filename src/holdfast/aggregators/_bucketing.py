@@ -46,10 +46,6 @@ class Bucketing(MixingWrapper):
         check_count("bucket_size", self.bucket_size, at_least=1)
 
     @property
-    def takes(self) -> frozenset[str]:
-        return self.inner.takes | GENERATOR
-
-    @property
     def n_needed(self) -> int:
         return (self.inner.n_needed - 1) * self.bucket_size + 1
 

@@ -5,7 +5,7 @@ import torch
 
 from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._call import REFERENCE, ROW_WEIGHTS, CallContext
-from holdfast.aggregators._families import GramAggregator
+from holdfast.aggregators._families import GramAggregator, ResistsMinority
 from holdfast.checks import check_count, check_positive
 from holdfast.geometry import Gram, Outcome, Solution, distances_from
 
@@ -13,7 +13,7 @@ from holdfast.geometry import Gram, Outcome, Solution, distances_from
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
-class CenteredClipping(GramAggregator):
+class CenteredClipping(ResistsMinority, GramAggregator):
     r"""A few steps toward the rows, in which each row moves the point by at most `radius`.
 
     :math:`v \leftarrow v + \sum_i \eta_i (g_i - v) \min(1, \tau / \|g_i - v\|)`, `n_steps` times,
@@ -35,15 +35,11 @@ class CenteredClipping(GramAggregator):
     n_steps: int = 3
 
     name = "centered-clipping"
-    n_needed = 1
     takes = ROW_WEIGHTS | REFERENCE
 
     def __post_init__(self) -> None:
         check_positive("radius", self.radius)
         check_count("n_steps", self.n_steps, at_least=1)
-
-    def _n_resisted(self, n: int) -> int:
-        return (n - 1) // 2
 
     def _solve(self, gram: Gram, context: CallContext) -> Solution:
         # Seen from the start: the reference, which is the point after the rows, or the origin.

@@ -7,14 +7,14 @@ from torch import Tensor
 from holdfast._typing import ColumnFunction
 from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._call import ROW_WEIGHTS
-from holdfast.aggregators._families import CoordinateAggregator
+from holdfast.aggregators._families import CoordinateAggregator, ResistsMinority
 from holdfast.geometry import median
 
 
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
-class CoordinateMedian(CoordinateAggregator):
+class CoordinateMedian(ResistsMinority, CoordinateAggregator):
     r"""The median of each coordinate (the paper's CmD).
 
     For an even number of rows it is the mean of the two middle values; with `row_weights`, the
@@ -31,11 +31,7 @@ class CoordinateMedian(CoordinateAggregator):
     """
 
     name = "coordinate-median"
-    n_needed = 1
     takes = ROW_WEIGHTS
-
-    def _n_resisted(self, n: int) -> int:
-        return (n - 1) // 2
 
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         if row_weights is not None:

@@ -13,6 +13,15 @@ from holdfast.checks import check_finite_majority
 from holdfast.geometry import ColumnRows, Gram, Lengths, Rows, Solution, by_column
 
 
+class ResistsMinority:
+    """Base of rules that are defined for any number of rows and resist every minority of them."""
+
+    n_needed = 1
+
+    def _n_resisted(self, n: int) -> int:
+        return (n - 1) // 2
+
+
 class GramAggregator(Aggregator):
     """A rule that computes the weights of the rows from their Gram matrix.
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.aggregators._aggregator import Aggregate, rules
 from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
-from holdfast.aggregators._families import GramAggregator
+from holdfast.aggregators._families import GramAggregator, ResistsMinority
 from holdfast.checks import check_count, check_positive
 from holdfast.geometry import (
     DenseRows,
@@ -27,7 +27,7 @@ from holdfast.geometry import (
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
-class GeometricMedian(GramAggregator):
+class GeometricMedian(ResistsMinority, GramAggregator):
     r"""The point with the least sum of distances to the rows (the paper's GmD), certified.
 
     :math:`\arg\min_y \sum_i \eta_i \|g_i - y\|` with `row_weights` :math:`\eta_i`. The `gap` of the
@@ -57,15 +57,11 @@ class GeometricMedian(GramAggregator):
     max_steps: int = 100
 
     name = "geometric-median"
-    n_needed = 1
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
         check_positive("tolerance", self.tolerance)
         check_count("max_steps", self.max_steps, at_least=1)
-
-    def _n_resisted(self, n: int) -> int:
-        return (n - 1) // 2
 
     def _differentiable(
         self, vector: Tensor, tensors: Sequence[Tensor], row_weights: Tensor | None
@@ -76,7 +72,7 @@ class GeometricMedian(GramAggregator):
 
     def _without_gram(self, rows: Rows, context: CallContext) -> Aggregate | None:
         streamable = rows.streamable
-        if streamable is None or not pays_to_stream(streamable):
+        if not pays_to_stream(streamable):
             return None
         found = streaming_geometric_median(
             streamable, row_weights=context.row_weights, tolerance=self.tolerance

@@ -5,7 +5,7 @@ import torch
 
 from holdfast.aggregators._aggregator import one_hot, rules
 from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
-from holdfast.aggregators._families import GramAggregator
+from holdfast.aggregators._families import GramAggregator, ResistsMinority
 from holdfast.geometry import (
     FAR,
     Gram,
@@ -20,7 +20,7 @@ from holdfast.geometry import (
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
-class Medoid(GramAggregator):
+class Medoid(ResistsMinority, GramAggregator):
     r"""The row with the least sum of distances to the rows.
 
     :math:`\arg\min_{g_j} \sum_i \eta_i \|g_i - g_j\|` with `row_weights` :math:`\eta_i`: the
@@ -37,11 +37,7 @@ class Medoid(GramAggregator):
     """
 
     name = "medoid"
-    n_needed = 1
     takes = ROW_WEIGHTS
-
-    def _n_resisted(self, n: int) -> int:
-        return (n - 1) // 2
 
     def _solve(self, gram: Gram, context: CallContext) -> Solution:
         weights = context.weights_of(gram.n)
@@ -50,7 +46,7 @@ class Medoid(GramAggregator):
         if usual == 0.0:  # more than half of the weight is on one point
             return _chosen(center, gram.n)
         # Without clipping, the size of far rows would swallow the differences that decide.
-        squared = squared_distances(gram.with_far_rows_clipped(center, FAR * usual)[0])
+        squared = squared_distances(gram.with_far_rows_clipped(center, FAR * usual))
         return _chosen(least(squared.sqrt() @ weights, squared @ weights), gram.n)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from holdfast.aggregators._aggregator import Aggregator, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
-from holdfast.aggregators._call import NOTHING, ROW_WEIGHTS, CallContext
+from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
 from holdfast.aggregators._wrapper import MixingWrapper
 from holdfast.geometry import Gram, RowSets, Solutions
 
@@ -35,7 +35,6 @@ class NearestNeighborMixing(BadRowLimit, MixingWrapper):
     rule: Aggregator | str
 
     name = "mixing"
-    _own_needs = NOTHING
     _mixes_by_products = True
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from holdfast.aggregators._aggregator import Aggregator, rules
 from holdfast.aggregators._bad_row_limit import BadRowLimit
-from holdfast.aggregators._call import NOTHING, CallContext
+from holdfast.aggregators._call import CallContext
 from holdfast.aggregators._wrapper import MixingWrapper
 from holdfast.checks import check_positive
 from holdfast.geometry import Lengths
@@ -39,7 +39,6 @@ class NormClipping(BadRowLimit, MixingWrapper):
 
     name = "clipping"
     one_of = ("radius", "n_bad", "bad_fraction")
-    _own_needs = NOTHING
     _mixes_by_products = False
 
     def __post_init__(self) -> None:
@@ -47,10 +46,6 @@ class NormClipping(BadRowLimit, MixingWrapper):
         super().__post_init__()
         if self.radius is not None:
             check_positive("radius", self.radius)
-
-    @property
-    def takes(self) -> frozenset[str]:
-        return self.inner.takes
 
     @property
     def n_needed(self) -> int:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from holdfast.aggregators._aggregator import Aggregate, rules
 from holdfast.aggregators._call import ROW_WEIGHTS, CallContext
-from holdfast.aggregators._families import GramAggregator
+from holdfast.aggregators._families import GramAggregator, ResistsMinority
 from holdfast.checks import check_positive
 from holdfast.geometry import (
     DenseRows,
@@ -32,7 +32,7 @@ used."""
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
-class RadiusFilter(GramAggregator):
+class RadiusFilter(ResistsMinority, GramAggregator):
     r"""The mean of the rows near the vector median: the default rule, for accidents.
 
     The vector median is the row with the least distance r within which a majority of rows lies (the
@@ -72,7 +72,6 @@ class RadiusFilter(GramAggregator):
     radius: float | None = None
 
     name = "radius-filter"
-    n_needed = 1
     takes = ROW_WEIGHTS
 
     def __post_init__(self) -> None:
@@ -80,12 +79,9 @@ class RadiusFilter(GramAggregator):
         if self.radius is not None:
             check_positive("radius", self.radius)
 
-    def _n_resisted(self, n: int) -> int:
-        return (n - 1) // 2
-
     def _without_gram(self, rows: Rows, context: CallContext) -> Aggregate | None:
         streamable = rows.streamable
-        if streamable is None or not pays_to_stream(streamable):
+        if not pays_to_stream(streamable):
             return None
         # Half of the median's sample: no step is taken in this sketch, only a row chosen.
         sketch = Sketch.of(streamable, 2 * columns_per_sampled(rows.n, streamable.d))

@@ -6,13 +6,13 @@ from torch import Tensor
 from holdfast._typing import ColumnFunction
 from holdfast.aggregators._aggregator import rules
 from holdfast.aggregators._call import ROW_WEIGHTS
-from holdfast.aggregators._families import CoordinateAggregator
+from holdfast.aggregators._families import CoordinateAggregator, ResistsMinority
 
 
 @final
 @rules.register
 @dataclass(frozen=True, kw_only=True)
-class SignMajority(CoordinateAggregator):
+class SignMajority(ResistsMinority, CoordinateAggregator):
     r"""The sign that the majority of rows has in each coordinate: -1, 0 or 1.
 
     :math:`\operatorname{sign}(\sum_i \eta_i \operatorname{sign}(g_i))` with `row_weights`
@@ -29,11 +29,7 @@ class SignMajority(CoordinateAggregator):
     """
 
     name = "sign-majority"
-    n_needed = 1
     takes = ROW_WEIGHTS
-
-    def _n_resisted(self, n: int) -> int:
-        return (n - 1) // 2
 
     def _column_function(self, n: int, n_lost: int, row_weights: Tensor | None) -> ColumnFunction:
         if row_weights is None:

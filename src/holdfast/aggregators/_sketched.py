@@ -6,7 +6,7 @@ import torch
 from holdfast.aggregators._aggregator import Aggregator, rules
 from holdfast.aggregators._call import GENERATOR, CallContext
 from holdfast.aggregators._wrapper import Wrapper
-from holdfast.checks import check_fraction, failure
+from holdfast.checks import failure
 from holdfast.geometry import Rows, SketchedRows, by_column
 from holdfast.selectors import NormSampling, Tile, row_norms
 
@@ -61,20 +61,8 @@ class Sketched(Wrapper):
         if self.inner.reads_columns:
             requirement = "read inner products or lengths only, because a sketch has no columns"
             raise failure("rule", requirement, self.inner)
-        NormSampling(fraction=self.fraction or 1.0, tile=self.tile)  # checks both
-        if self.fraction is not None:
-            check_fraction("fraction", self.fraction)
-
-    @property
-    def takes(self) -> frozenset[str]:
-        return self.inner.takes | GENERATOR
-
-    @property
-    def n_needed(self) -> int:
-        return self.inner.n_needed
-
-    def _n_resisted(self, n: int) -> int:
-        return self.inner.n_resisted(n)
+        # Checks both.
+        NormSampling(fraction=1.0 if self.fraction is None else self.fraction, tile=self.tile)
 
     def _transform(self, rows: Rows, context: CallContext) -> tuple[Rows, CallContext]:
         assert context.generator is not None

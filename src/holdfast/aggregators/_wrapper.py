@@ -1,25 +1,53 @@
-"""The base class of wrappers, which transform the rows for another rule."""
+"""The base classes of rules that apply another rule, and of wrappers, which transform its rows."""
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from torch import Tensor
 
 from holdfast._typing import TensorOrTensors
 from holdfast.aggregators._aggregator import Aggregate, Aggregator, as_rule
-from holdfast.aggregators._call import CallArguments, CallContext
+from holdfast.aggregators._call import NOTHING, CallArguments, CallContext
 from holdfast.checks import check_enough_rows, failure
 from holdfast.geometry import DenseRows, Mixture, Rows, mixed_rows
 
 
-class Wrapper(Aggregator):
+class OuterRule(Aggregator):
+    """A rule that applies another one: `rule`, which is a rule or its name."""
+
+    rule: Aggregator | str
+
+    _own_needs: ClassVar[frozenset[str]] = NOTHING
+    """The arguments of the call that the outer rule itself needs."""
+
+    @property
+    def inner(self) -> Aggregator:
+        """The rule that is applied."""
+        assert isinstance(self.rule, Aggregator)
+        return self.rule
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return self._own_needs | self.inner.takes
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self._own_needs | self.inner.needs
+
+    @property
+    def n_needed(self) -> int:
+        return self.inner.n_needed
+
+    def _n_resisted(self, n: int) -> int:
+        return self.inner.n_resisted(n)
+
+
+class Wrapper(OuterRule):
     """Transforms the rows and passes them to `rule`, which is a rule or its name.
 
     :meth:`transform` gives the transformed rows themselves, for use without a rule.
     """
-
-    rule: Aggregator | str
 
     def _set_rule(self) -> None:
         """Convert the name of a rule to the rule; it must not depend on the order of rows."""
@@ -28,21 +56,6 @@ class Wrapper(Aggregator):
             requirement = "not depend on the order of rows, which wrappers do not keep"
             raise failure("rule", requirement, rule)
         object.__setattr__(self, "rule", rule)
-
-    @property
-    def inner(self) -> Aggregator:
-        """The rule that gets the transformed rows."""
-        assert isinstance(self.rule, Aggregator)
-        return self.rule
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self._own_needs | self.inner.needs
-
-    @property
-    @abstractmethod
-    def _own_needs(self) -> frozenset[str]:
-        """The arguments of the call that the transformation itself needs."""
 
     @abstractmethod
     def _transform(self, rows: Rows, context: CallContext) -> tuple[Rows, CallContext]:

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
-import holdfast
 from holdfast.aggregators import Aggregator, as_rule
 from holdfast.checks import check_count, failure
 from holdfast.distributed._guard import Guard
@@ -83,8 +81,7 @@ def guard(
     _check_choice("on_mismatch", on_mismatch, ("warn", "raise", "copy"))
     check_rule(rule, target.group.size())
     options = (type(target).__name__, per, mode, check_every, on_mismatch, window)
-    common = {"torch": torch.__version__, "holdfast": holdfast.__version__, "rule": rule}
-    common |= {"options": options, **tensors_of(model)}
+    common = {"rule": rule, "options": options, **tensors_of(model)}
     roll = RollCall(target.everyone, target.device, common, timeout, call="guard")
     members = [roll.members[rank] for rank in target.positions()]
     if per == "bucket":  # in a thread, whose collectives must not mix with those of others

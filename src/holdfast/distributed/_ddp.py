@@ -122,9 +122,7 @@ class SingleBucketReducer:
         """The aggregate of the vectors of all ranks; in the thread."""
         guard = self._guard
         with guard.roll.naming(guard.n_steps):
-            sent = guard.mode.send(vector)
-            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=False)
-            result = guard.mode.whole(columns, sent)
+            result = guard.reduce_vector(vector, zero_is_absent=False)
             if is_last:
                 self._at_end()
         return result.clone() if result.storage_offset() else result

@@ -10,9 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-import holdfast
 from holdfast.aggregators import Aggregator, as_rule
-from holdfast.checks import check_count, failure
+from holdfast.checks import check_count, check_state, failure
 from holdfast.distributed._replicas import Replicas
 from holdfast.distributed._resume import CommonState, common_tensors, describe_forgotten
 from holdfast.distributed._roll_call import RollCall
@@ -134,15 +133,15 @@ class Exchange:
 
     def _meet(self, model: nn.Module, options: dict[str, str], timeout: timedelta) -> None:
         """Compare models and options with the other ranks, and take the majority's parameters."""
-        versions = {"torch": torch.__version__, "holdfast": holdfast.__version__}
-        common = tensors_of(model) | versions | {"rule": str(self.rule)} | options
+        common = tensors_of(model) | {"rule": str(self.rule)} | options
         group, device = self._group, self.memory.vector.device
         self._roll = RollCall(group, device, common, timeout, call="Exchange", unit="round")
         self.members = tuple(self._roll.members)
         self._rounds = RankRounds(
             self.agreed, self.memory, self.rule, self._outer, model.buffers, group, self.members
         )
-        self._replicas = Replicas(model.parameters(), group, group, 0, self.members, "copy", device)
+        parameters = list(model.parameters())
+        self._replicas = Replicas(parameters, group, group, 0, self.members, "copy", device)
         with self._roll.naming(0):
             self._updates.resume(None, self._settle)
 
@@ -256,10 +255,8 @@ class Exchange:
         Args:
             state: the state of the same rank, or None.
         """
-        if state is not None and (
-            not isinstance(state, dict) or set(state) != set(self.state_dict())
-        ):
-            raise failure("state", "be a state of Exchange", type(state).__name__)
+        if state is not None:
+            check_state(state, self)
         if state is not None and state["rank"] != self.rank:
             raise failure("state", f"be that of rank {self.rank}", f"that of rank {state['rank']}")
         present, device = common_tensors(self.state_dict()), self.memory.vector.device

@@ -53,11 +53,8 @@ class UnitSteps:
             return
         for leaf in tree_leaves(output):
             if isinstance(leaf, Tensor) and leaf.requires_grad:
-                leaf.register_hook(self._before_backward)
-
-    def _before_backward(self, gradient: Tensor) -> None:
-        # This is the outermost backward pass; units under reentrant checkpoints have others.
-        self._call_at_end()
+                # In the outermost backward pass; units under reentrant checkpoints have others.
+                leaf.register_hook(lambda _: self._call_at_end())
 
     def _call_at_end(self) -> None:
         if not self._will_end:
@@ -140,9 +137,7 @@ class NodeReducer:
     def __call__(self, shard: Tensor) -> None:
         """Replace the shard of this node by that of the aggregate of all nodes."""
         with self._steps.unit() as guard:
-            sent = guard.mode.send(shard)
-            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=False)
-            whole = guard.mode.whole(columns, sent)
+            whole = guard.reduce_vector(shard, zero_is_absent=False)
             if whole.data_ptr() != shard.data_ptr():
                 shard.copy_(whole)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.aggregators import Aggregate, Aggregator, CallArguments
-from holdfast.checks import check_count, failure
+from holdfast.checks import check_count, check_state, failure
 from holdfast.distributed._modes import Mode
 from holdfast.distributed._roll_call import Member, RollCall
 from holdfast.errors import NonFiniteRowsError
@@ -131,6 +131,12 @@ class Guard:
         self._units.append(_Unit(d, aggregate.weights, aggregate.rejected, products))
         return aggregate.vector
 
+    def reduce_vector(self, vector: Tensor, *, zero_is_absent: bool) -> Tensor:
+        """The aggregate [m] of the vectors [m] of all ranks, sent and gathered."""
+        sent = self.mode.send(vector)
+        columns = self.reduce([sent.wait()], size=sent.size, zero_is_absent=zero_is_absent)
+        return self.mode.whole(columns, sent)
+
     def _aggregate(self, rows: DenseRows, used: Tensor) -> Aggregate:
         """The aggregate of the rows at `used`, in terms of all rows."""
         needed: CallArguments = (
@@ -172,8 +178,7 @@ class Guard:
 
         Every rank must call it with the same state; it waits for the others.
         """
-        if not isinstance(state, dict) or set(state) != set(self.state_dict()):
-            raise failure("state", "be a state of Guard", type(state).__name__)
+        check_state(state, self)
         generator = bytes(state["generator"].tolist())
         digest = hashlib.sha256(generator + repr(state["excluded"]).encode()).hexdigest()
         self.roll.agree("load_state_dict", f"step {state['n_steps']} ({digest[:8]})")

@@ -27,20 +27,15 @@ class GradientReducer:
         self._guard, self._at_end = guard, at_end
         self._parameters = [p for p in model.parameters() if p.requires_grad]
 
-    def attach_to(self, optimizer: Optimizer) -> None:
-        """Begin every step of the optimizer."""
-        optimizer.register_step_pre_hook(self._before_step)
-
     @staticmethod
     def is_attached_to(optimizer: Optimizer) -> bool:
         """Whether a reducer begins the steps of the optimizer."""
         hooks = optimizer._optimizer_step_pre_hooks.values()
-        return any(isinstance(getattr(hook, "__self__", None), GradientReducer) for hook in hooks)
+        return any(isinstance(hook, GradientReducer) for hook in hooks)
 
     @torch.no_grad()
-    def _before_step(
-        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def __call__(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Reduce the gradients before a step of the optimizer."""
         guard, parameters = self._guard, self._parameters
         if any(callable(value) for value in (*args[1:], kwargs.get("closure"))):
             # The gradients of a closure would come after the rule.
@@ -55,9 +50,7 @@ class GradientReducer:
             dtype = reduce(torch.promote_types, [parameter.dtype for parameter in used])
             parts = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in used]
             vector = torch.cat([part.flatten().to(dtype) for part in parts])
-            sent = guard.mode.send(vector)
-            columns = guard.reduce([sent.wait()], size=sent.size, zero_is_absent=True)
-            whole = guard.mode.whole(columns, sent)
+            whole = guard.reduce_vector(vector, zero_is_absent=True)
             self._at_end()
         for parameter, part in zip(used, whole.split([p.numel() for p in used]), strict=True):
             value = part.view(parameter.shape).to(parameter.dtype)

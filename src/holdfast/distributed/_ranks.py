@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-import holdfast
 from holdfast.checks import failure
 from holdfast.distributed._collectives import all_gather
 from holdfast.distributed._replicas import checksum
@@ -52,9 +51,7 @@ class Ranks:
             raise failure("Ranks", "be made after init_process_group", "no process group")
         self.group = dist.distributed_c10d._get_default_group()
         self.n, self.rank, self.device = self.group.size(), self.group.rank(), torch.device(device)
-        versions = {"torch": torch.__version__, "holdfast": holdfast.__version__}
-        known = versions | dict(common)
-        self._roll = RollCall(self.group, self.device, known, timeout, call="Ranks")
+        self._roll = RollCall(self.group, self.device, common, timeout, call="Ranks")
         self.members = tuple(self._roll.members)
         self._step = 0
 

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, final
 
 import torch
@@ -27,6 +28,7 @@ log = logging.getLogger("holdfast")
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class Replicas:
     """Parameters of which every row has a copy, compared by checksums.
 
@@ -41,29 +43,24 @@ class Replicas:
         members: the names of everyone.
         on_mismatch: "warn" logs the ranks that differ from the majority, "raise" raises an error on
             every rank, "copy" gives every rank the parameters of the majority.
+        device: where messages live.
     """
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        group: dist.ProcessGroup,
-        everyone: dist.ProcessGroup,
-        shard: int,
-        members: Sequence[Member],
-        on_mismatch: OnMismatch,
-        device: torch.device,
-    ) -> None:
-        self._parameters, self._device = list(parameters), device
-        self._group, self._everyone, self._shard = group, everyone, shard
-        self._members, self._on_mismatch = members, on_mismatch
+    parameters: Sequence[Tensor]
+    group: dist.ProcessGroup
+    everyone: dist.ProcessGroup
+    shard: int
+    members: Sequence[Member]
+    on_mismatch: OnMismatch
+    device: torch.device
 
     @torch.no_grad()
     def check(self) -> list[int]:
         """Compare the parameters of all ranks; returns the ranks that differ from the majority."""
         # A gather over everyone, although only equal shards are compared: if some ranks raised an
         # error and others did not, these would wait for them.
-        own = torch.tensor([checksum(self._parameters), self._shard])
-        found = self._from_all(own, self._everyone, self._members).tolist()
+        own = torch.tensor([checksum(self.parameters), self.shard])
+        found = self._from_all(own, self.everyone, self.members).tolist()
         usual: dict[int, int] = {}
         for shard in sorted({entry[1] for entry in found}):
             sums = [entry[0] for entry in found if entry[1] == shard]
@@ -73,12 +70,12 @@ class Replicas:
         different = [i for i, (total, shard) in enumerate(found) if total != usual[shard]]
         if not different:
             return []
-        names = ", ".join(str(self._members[i]) for i in different)
+        names = ", ".join(str(self.members[i]) for i in different)
         message = f"parameters of {names} differ from those of the other ranks"
-        if self._on_mismatch == "raise":
+        if self.on_mismatch == "raise":
             raise RanksDifferError(f"{message}.")
-        if self._on_mismatch == "copy":
-            self._copy([entry[0] == usual[self._shard] for entry in found])
+        if self.on_mismatch == "copy":
+            self._copy([entry[0] == usual[self.shard] for entry in found])
             message += "; they were replaced by those of the majority"
         log.warning("%s", message)
         return different
@@ -90,12 +87,12 @@ class Replicas:
         the digest of the majority. Nothing is written before that is known, and nothing at all on
         ranks that have these parameters already: a liar who hands them out would reach everyone.
         """
-        ranks = dist.get_process_group_ranks(self._group)
-        positions = [dist.get_group_rank(self._everyone, rank) for rank in ranks]
-        own = Digest(*self._parameters).value()
-        members = [self._members[at] for at in positions]
+        ranks = dist.get_process_group_ranks(self.group)
+        positions = [dist.get_group_rank(self.everyone, rank) for rank in ranks]
+        own = Digest(*self.parameters).value()
+        members = [self.members[at] for at in positions]
         digest = torch.frombuffer(bytearray(own), dtype=torch.uint8)
-        sent = self._from_all(digest, self._group, members)
+        sent = self._from_all(digest, self.group, members)
         digests = {at: bytes(row) for at, row in zip(positions, sent.tolist(), strict=True)}
         trusted = {at: digest for at, digest in digests.items() if are_usual[at]}
         usual, n_equal = Counter(trusted.values()).most_common(1)[0]
@@ -103,16 +100,16 @@ class Replicas:
             raise RanksDifferError("no majority of the ranks has the same parameters.")
         source = next(at for at, digest in trusted.items() if digest == usual)
         found, copies = Digest(), []
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             copy = parameter.detach().clone(memory_format=torch.contiguous_format)
-            dist.broadcast(copy, ranks[positions.index(source)], group=self._group)
+            dist.broadcast(copy, ranks[positions.index(source)], group=self.group)
             found.add(copy)
             if own != usual:
                 copies.append(copy)
         if found.value() != usual:
-            raise RanksDifferError(f"{self._members[source]} sent other parameters than it has.")
+            raise RanksDifferError(f"{self.members[source]} sent other parameters than it has.")
         if own != usual:
-            for parameter, copy in zip(self._parameters, copies, strict=True):
+            for parameter, copy in zip(self.parameters, copies, strict=True):
                 parameter.copy_(copy)
 
     def _from_all(self, own: Tensor, group: dist.ProcessGroup, members: Sequence[Member]) -> Tensor:
@@ -122,7 +119,7 @@ class Replicas:
         different collectives, and take the messages of one for those of another.
         """
         found = self._gathered(own, group)
-        if self._on_mismatch == "warn":  # nothing else follows from them
+        if self.on_mismatch == "warn":  # nothing else follows from them
             return found
         tables = self._gathered(found.flatten(), group).view(len(found), *found.shape)
         received = [[bytes(row) for row in table.view(torch.uint8).tolist()] for table in tables]
@@ -133,9 +130,9 @@ class Replicas:
 
     def _gathered(self, own: Tensor, group: dist.ProcessGroup) -> Tensor:
         """[n, m] the tensors [m] of all ranks, which no other rank has had in its hands."""
-        message = own.view(torch.uint8).to(self._device)
+        message = own.view(torch.uint8).to(self.device)
         # No matter how many hosts there are, for so short a message.
-        channel = Channel(len(message), group, self._device, is_on_one_host=True)
+        channel = Channel(len(message), group, self.device, is_on_one_host=True)
         return channel.send(message).cpu().view(own.dtype)
 
 

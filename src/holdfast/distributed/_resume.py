@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -19,6 +20,7 @@ log = logging.getLogger("holdfast")
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class CommonState:
     """Named tensors that all ranks have alike, as bytes that can be compared and copied.
 
@@ -29,19 +31,14 @@ class CommonState:
         device: where messages live.
     """
 
-    def __init__(
-        self,
-        tensors: dict[str, Tensor],
-        group: dist.ProcessGroup,
-        members: Sequence[Member],
-        device: torch.device,
-    ) -> None:
-        self._like, self._group = tensors, group
-        self._members, self._device = members, device
+    tensors: dict[str, Tensor]
+    group: dist.ProcessGroup
+    members: Sequence[Member]
+    device: torch.device
 
     def check(self, saved: dict[str, Tensor]) -> None:
         """Raise an error if the tensors have other names, shapes or dtypes than the present ones."""
-        wanted, found = _kinds(self._like), _kinds(saved)
+        wanted, found = _kinds(self.tensors), _kinds(saved)
         if found != wanted:
             raise failure("state", f"hold {wanted}, as with these options", found)
 
@@ -71,15 +68,15 @@ class CommonState:
         log.warning(
             "%s had no state of this round, and begin with an empty memory", self._names(fresh)
         )
-        message = (self._packed(self._like) if own is None else own).to(self._device)
-        source = dist.get_global_rank(self._group, digests.index(usual))
-        dist.broadcast(message, source, group=self._group)
+        message = (self._packed(self.tensors) if own is None else own).to(self.device)
+        source = dist.get_global_rank(self.group, digests.index(usual))
+        dist.broadcast(message, source, group=self.group)
         if Digest(message).value() != usual:
-            raise RanksDifferError(f"{self._members[digests.index(usual)]} sent another state.")
+            raise RanksDifferError(f"{self.members[digests.index(usual)]} sent another state.")
         return self._unpacked(message.cpu()), fresh
 
     def _names(self, ranks: Sequence[int]) -> str:
-        return ", ".join(str(self._members[rank]) for rank in ranks)
+        return ", ".join(str(self.members[rank]) for rank in ranks)
 
     def _digests(self, own: Tensor | None) -> list[bytes | None]:
         """The digest of each rank's state; None if it has none."""
@@ -87,8 +84,8 @@ class CommonState:
             bytes(DIGEST) if own is None else Digest(own).value()
         )
         # No matter how many hosts there are, for a message of 24 bytes.
-        channel = Channel(len(content), self._group, self._device, is_on_one_host=True)
-        given = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self._device)
+        channel = Channel(len(content), self.group, self.device, is_on_one_host=True)
+        given = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.device)
         found = [bytes(row.tolist()) for row in channel.send(given)]
         return [row[8:] if row[0] else None for row in found]
 
@@ -98,8 +95,8 @@ class CommonState:
         return torch.cat(parts)
 
     def _unpacked(self, message: Tensor) -> dict[str, Tensor]:
-        sizes = [one.numel() * one.element_size() for one in self._like.values()]
-        parts = zip(self._like.items(), message.split(sizes), strict=True)
+        sizes = [one.numel() * one.element_size() for one in self.tensors.values()]
+        parts = zip(self.tensors.items(), message.split(sizes), strict=True)
         # Cloned, because a part may begin anywhere, and numbers may not.
         return {
             name: part.clone().view(one.dtype).view(one.shape).to(one.device)

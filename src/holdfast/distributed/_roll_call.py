@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+import holdfast
 from holdfast.distributed._meeting import meet
 from holdfast.distributed._processes import condition, place
 from holdfast.errors import RankFailedError, RanksDifferError
@@ -56,7 +57,7 @@ class RollCall:
     Args:
         group: the ranks.
         device: where this rank's tensors live.
-        description: what must be equal on all ranks, by name.
+        description: what must be equal on all ranks, by name, beside the releases of the libraries.
         timeout: how long to wait for the others.
         call: what all ranks call to get here, for the error that names a missing rank.
         unit: what the numbers of :meth:`beat` count.
@@ -80,7 +81,8 @@ class RollCall:
         self._n_agreed = 0
         self._last_beat, self._step_seconds = time.monotonic(), 0.0
         me, here = Member(self._rank, platform.node(), os.getpid(), str(device)), place()
-        texts = json.dumps({name: str(value) for name, value in description.items()})
+        common = {"torch": torch.__version__, "holdfast": holdfast.__version__, **description}
+        texts = json.dumps({name: str(value) for name, value in common.items()})
         digest = hashlib.sha256(texts.encode()).hexdigest()
         # Every rank reads what all ranks have written, so that the long texts are only for errors.
         self._store.set(f"description/{self._rank}", texts)

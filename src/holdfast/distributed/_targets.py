@@ -165,7 +165,7 @@ class Plain(Target):
         self._optimizer = optimizer
 
     def attach(self, guard: Guard, per: Per, at_end: AtEnd) -> None:
-        GradientReducer(guard, self.model, at_end).attach_to(self._optimizer)
+        self._optimizer.register_step_pre_hook(GradientReducer(guard, self.model, at_end))
 
 
 def target_of(model: nn.Module, optimizer: Optimizer | None, nodes: Nodes | None) -> Target:

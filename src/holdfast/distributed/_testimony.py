@@ -4,7 +4,7 @@ import ctypes
 import hashlib
 import struct
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -101,7 +101,7 @@ def check_testimonies(members: Sequence[Member], said: Sequence[Testimony]) -> N
     """Raise an error that names the deviating ranks if the ranks disagree about a round."""
     number = Counter(one.round for one in said).most_common(1)[0][0]
     what = f"round {number}"
-    _check(members, said, lambda one: one.round, what, "sent the number of another round")
+    _check(members, said, "round", what, "sent the number of another round")
     dispute = describe_dispute(members, [one.received for one in said])
     if dispute:
         raise RanksDifferError(f"{what} was not made: {dispute}.")
@@ -111,17 +111,14 @@ def check_testimonies(members: Sequence[Member], said: Sequence[Testimony]) -> N
         ("direction", "computed another direction from the same values"),
         ("buffers", "received other buffers"),
     ):
-        _check(members, said, lambda one, name=name: getattr(one, name), what, how)  # type: ignore[misc]
+        _check(members, said, name, what, how)
 
 
 def _check(
-    members: Sequence[Member],
-    said: Sequence[Testimony],
-    value: Callable[[Testimony], Hashable],
-    what: str,
-    how: str,
+    members: Sequence[Member], said: Sequence[Testimony], name: str, what: str, how: str
 ) -> None:
-    odd = _odd([value(one) for one in said])
+    """Check that all ranks say the same in the field of this name."""
+    odd = _odd([getattr(one, name) for one in said])
     if odd:
         raise RanksDifferError(f"{what} was not made: {_names(members, odd)} {how}.")
 

@@ -27,20 +27,16 @@ class LocalSteps:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._shared = layout.values()
-
-    @property
-    def shared(self) -> Tensor:
+        self.shared = layout.values()
         """[d] the shared parameters, from which the worker's own steps began."""
-        return self._shared
 
     @torch.no_grad()
     def update(self) -> Tensor:
         """[d] the update; the parameters are the shared ones again."""
-        update = self._shared - self._layout.values()
-        self._layout.write_values(self._shared)
+        update = self.shared - self._layout.values()
+        self._layout.write_values(self.shared)
         return update
 
     def begin(self) -> None:
         """Take the present parameters as the shared ones, after a round has moved them."""
-        self._shared = self._layout.values()
+        self.shared = self._layout.values()

@@ -1,3 +1,4 @@
+from itertools import accumulate
 from typing import Any, final
 
 import torch
@@ -58,9 +59,7 @@ class OuterStep:
             velocity = self.momentum * tiling.take(self._velocity, tiles) + direction
             tiling.put(self._velocity, tiles, velocity)
             direction = direction + self.momentum * velocity if self.nesterov else velocity
-        offsets = [0]
-        for size in self._layout.sizes:
-            offsets.append(offsets[-1] + size)
+        offsets = list(accumulate(self._layout.sizes, initial=0))
         columns = block.columns
         for section, count in tiling.by_section(block.tiles).items():
             parameter = self._layout.parameters[section]

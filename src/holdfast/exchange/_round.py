@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.aggregators import Aggregate, Aggregator, as_rule
-from holdfast.checks import check_enough_rows, failure
+from holdfast.checks import check_enough_rows, failure, shape_of
 from holdfast.exchange._agreed_block import AgreedBlock
 from holdfast.exchange._payload import Payload
 from holdfast.geometry import Block, DenseRows
@@ -74,8 +74,8 @@ class Round:
             raise failure("report", "come before the block is agreed on", f"one of {worker!r}")
         n_tiles = self.agreed.tiling.n_tiles
         if not isinstance(norms, Tensor) or norms.shape != (n_tiles,):
-            got = tuple(norms.shape) if isinstance(norms, Tensor) else type(norms).__name__
-            raise failure("report", f"have shape ({n_tiles},), one norm per tile", got)
+            requirement = f"have shape ({n_tiles},), one norm per tile"
+            raise failure("report", requirement, shape_of(norms))
         self._reports[worker] = norms
 
     def agree(self) -> Block:

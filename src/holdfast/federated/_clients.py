@@ -99,9 +99,7 @@ class Clients:
     def _name(
         self, on_suspect: Callable[[Suspect], None] | None
     ) -> Callable[[Suspect], None] | None:
-        if on_suspect is None or not callable(
-            on_suspect
-        ):  # the monitor refuses what is no function
+        if not callable(on_suspect):  # the monitor refuses what is no function
             return on_suspect
         return lambda suspect: on_suspect(self._named(suspect))
 

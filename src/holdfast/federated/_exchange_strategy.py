@@ -91,13 +91,13 @@ class ExchangeStrategy(WrappingStrategy[Contribution]):
             window=window,
             on_round=on_round,
             on_suspect=on_suspect,
-            apart=apart,
         )
         if isinstance(self.rule, Blockwise) and self.rule.tile not in (tile, "parameter"):
             raise failure("rule", f"have tiles of {tile} columns, as `tile` says", self.rule.tile)
         if beta != 1.0:
             check_share("beta", beta, below=1.0)
         self.tile, self.beta, self.wire = tile, beta, wire
+        self._apart = apart
         self.agreed: AgreedBlock | None = None
         self._waits = {"send": send, "min_wait": min_wait, "max_wait": max_wait}
         self._reports: dict[int, torch.Tensor] = {}
@@ -138,7 +138,6 @@ class ExchangeStrategy(WrappingStrategy[Contribution]):
     def _decide(
         self, server_round: int, model: ModelArrays, found: Sorted[Contribution]
     ) -> Decision:
-        self._check_enough(found)
         this, block = self._open()
         for node, reply in found.good.items():
             this.receive(node, reply.arrays.payload)

@@ -1,16 +1,12 @@
-from collections.abc import Callable
 from typing import final
 
 import torch
 from flwr.app import ArrayRecord, Message
-from flwr.serverapp.strategy import Strategy
 
-from holdfast.aggregators import Aggregator
-from holdfast.federated._clients import Decision, RoundReport
+from holdfast.federated._clients import Decision
 from holdfast.federated._model_arrays import ModelArrays, Numbers
 from holdfast.federated._replies import Sorted
 from holdfast.federated._wrapping import WrappingStrategy
-from holdfast.monitor import Suspect
 
 
 @final
@@ -62,25 +58,6 @@ class RobustStrategy(WrappingStrategy[dict[str, Numbers]]):
         RobustStrategy(FedAvg, NearestNeighborMixing(bad_fraction=0.2, rule=GeometricMedian()))
     """
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        rule: Aggregator | str = "radius-filter",
-        *,
-        max_weight: float = 3.0,
-        window: int = 200,
-        on_round: Callable[[RoundReport], None] | None = None,
-        on_suspect: Callable[[Suspect], None] | None = None,
-    ) -> None:
-        super().__init__(
-            strategy,
-            rule,
-            max_weight=max_weight,
-            window=window,
-            on_round=on_round,
-            on_suspect=on_suspect,
-        )
-
     def _instruct(self, server_round: int, model: ModelArrays, messages: list[Message]) -> None:
         pass  # clients need not know
 
@@ -90,7 +67,6 @@ class RobustStrategy(WrappingStrategy[dict[str, Numbers]]):
     def _decide(
         self, server_round: int, model: ModelArrays, found: Sorted[dict[str, Numbers]]
     ) -> Decision:
-        self._check_enough(found)
         rows = model.rows([reply.arrays for reply in found.good.values()])
         finite = rows.finite()
         if not bool(finite.all()):

@@ -63,13 +63,12 @@ class WrappingStrategy(Strategy, Generic[T]):
     def __init__(
         self,
         strategy: Strategy,
-        rule: Aggregator | str,
+        rule: Aggregator | str = "radius-filter",
         *,
-        max_weight: float,
-        window: int,
-        on_round: Callable[[RoundReport], None] | None,
-        on_suspect: Callable[[Suspect], None] | None,
-        apart: tuple[str, ...] = (),
+        max_weight: float = 3.0,
+        window: int = 200,
+        on_round: Callable[[RoundReport], None] | None = None,
+        on_suspect: Callable[[Suspect], None] | None = None,
     ) -> None:
         check_wrappable(strategy)
         if isinstance(strategy, WrappingStrategy):
@@ -85,7 +84,8 @@ class WrappingStrategy(Strategy, Generic[T]):
             raise failure("rule", f"need no `{needed[0]}`, which a server does not have", self.rule)
         self.max_weight = max_weight
         self.report: RoundReport | None = None
-        self._on_round, self._apart = on_round, apart
+        self._on_round = on_round
+        self._apart: tuple[str, ...] = ()
         self._clients = Clients(window, on_suspect or _log_suspect)
         self._round: _Round | None = None
         self._asked_to_evaluate: dict[int, str] = {}
@@ -170,6 +170,7 @@ class WrappingStrategy(Strategy, Generic[T]):
         found = sort_replies(replies, this.asked, read, weighted_by=self._weighted_by)
         decision, reason = None, ""
         try:
+            self._check_enough(found)
             decision = self._decide(server_round, model, found)
         except ValueError as error:
             reason = str(error)

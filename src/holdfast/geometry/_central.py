@@ -11,6 +11,16 @@ _ROUNDING = 1e-12
 """Tolerance for the rounding of sums, so that exactly half of the weight counts as half."""
 
 
+def normalized(weights: Tensor) -> Tensor:
+    """The weights, scaled to the sum 1."""
+    return weights / weights.sum()
+
+
+def weights_or_equal(weights: Tensor | None, n: int) -> Tensor:
+    """[n] the weights of rows; equal ones with the sum 1 if none were given."""
+    return torch.full((n,), 1.0 / n, dtype=torch.float64) if weights is None else weights
+
+
 def nearer_half(distances: Tensor, weights: Tensor) -> Tensor:
     """The weighted sum, over the last dimension, of the nearest half (in weight) of distances."""
     ordered, order = distances.sort(dim=-1)

@@ -59,7 +59,7 @@ class DenseRows(ColumnRows):
             shape = "have shape [n, d] (or be a list of [n, ...] tensors)"
             raise failure("rows", shape, tuple(first.shape))
         self._kept = None if kept is None else kept.to(first.device)
-        self._parts = Parts.of(self._tensors, self._kept)
+        self._parts = Parts(self._tensors, self._kept)
         self.n, self.d = self._parts.n, self._parts.edges[-1]
         self.dtype, self.device = first.dtype, first.device
         self.layout = layout

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.geometry._central import half_weight_radius
+from holdfast.geometry._central import half_weight_radius, normalized, weights_or_equal
 from holdfast.geometry._certificate import LOST, Certificate
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._solution import Outcome, Solution
@@ -51,9 +51,7 @@ def geometric_median(
     Costs O(n^3) per step and no pass over the rows; three to six steps are usual. No gap is above
     2, which holds for any point; 0 says that the result is a row, and that no point is better.
     """
-    eta = row_weights
-    if eta is None:
-        eta = torch.full((gram.n,), 1.0 / gram.n, dtype=torch.float64)
+    eta = weights_or_equal(row_weights, gram.n)
     certificate = Certificate.of(gram, eta)
     problem = _Problem(certificate)
     start = problem.start()
@@ -147,9 +145,9 @@ class _Problem:
         optima = [row] if force <= NEARLY * own_weight or usual == 0.0 else []
         ties = (best & ~here) if optima and usual > 0.0 else best[:0]
         if bool(ties.any()):  # of many medians the middle one, as the Weiszfeld step writes it
-            middle = _normalized(torch.where(ties | here, eta, 0.0))
+            middle = normalized(torch.where(ties | here, eta, 0.0))
             if len(eta) > 2:
-                middle = _normalized(eta / _Iterate(self, middle).distances)
+                middle = normalized(eta / _Iterate(self, middle).distances)
             optima.insert(0, middle)
         # If no such step is left, but the row is not certain, only the middle of all rows is.
         beside = eta
@@ -181,6 +179,7 @@ class _Problem:
     ) -> tuple[tuple[Tensor, float], int, Outcome]:
         """Newton or Weiszfeld steps: the last weights with their gap, the steps, why they ended."""
         at, before, promised = _Iterate(self, weights), math.inf, math.inf
+        reason = Outcome.OUT_OF_STEPS
         for step in range(1, max_steps + 1):
             steps = self._steps(at)
             # The result is the Weiszfeld step: it never raises f, and has no negative weights. Its
@@ -192,16 +191,11 @@ class _Problem:
             # Near the optimum f is flat in floating point; then the promise must still shrink.
             rounding = EPSILON * usual
             if at.value >= before - rounding and steps.decrement >= 0.5 * promised:
+                reason = Outcome.STALLED
                 break
             before, promised = at.value, steps.decrement
             at = self._better(at, steps, ROUNDING * usual)
-        else:
-            return (
-                (steps.weiszfeld, self.certificate.gap(steps.weiszfeld)),
-                max_steps,
-                Outcome.OUT_OF_STEPS,
-            )
-        return (steps.weiszfeld, self.certificate.gap(steps.weiszfeld)), step, Outcome.STALLED
+        return (steps.weiszfeld, self.certificate.gap(steps.weiszfeld)), step, reason
 
     def _better(self, at: _Iterate, steps: _Steps, rounding: float) -> _Iterate:
         """The longest of halved Newton steps that is no worse than the Weiszfeld step, or it."""
@@ -239,7 +233,3 @@ class _Problem:
         # Rounding may make the promise negative, which is none.
         decrement = max(0.0, 2 * decrease + float(right @ z) / total)
         return _Steps(weiszfeld, newton, decrease, decrement)
-
-
-def _normalized(weights: Tensor) -> Tensor:
-    return weights / weights.sum()

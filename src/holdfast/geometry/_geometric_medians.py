@@ -1,14 +1,15 @@
 """Geometric medians of many small sets of rows at once, certified one by one."""
 
-import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from holdfast.geometry._central import weights_or_equal
 from holdfast.geometry._gram import SAME
 from holdfast.geometry._kernels import full_precision
-from holdfast.geometry._measure import MANY_LOST, product_error
+from holdfast.geometry._measure import MANY_LOST, product_error, sum_error, sum_underflow
 from holdfast.geometry._row_set_certificates import Certificates
 from holdfast.geometry._row_set_solver import Iterates, RowSetSolver
 from holdfast.geometry._row_sets import RowSets
@@ -39,42 +40,34 @@ def geometric_medians(
     products are known is certain if they certify its median; where all weight is on a row,
     distances that are lost in rounding count as zero.
     """
-    n, steps = sets.n, min(max_steps, MANY_STEPS)
-    eta = row_weights
-    if eta is None:
-        eta = torch.full((n,), 1.0 / n, dtype=torch.float64)
+    n, eta = sets.n, weights_or_equal(row_weights, sets.n)
+    solve = partial(_medians, tolerance=tolerance, max_steps=min(max_steps, MANY_STEPS))
     if sets.rows is None:
-        found = _medians(
-            sets.products, eta, precision=sets.precision, tolerance=tolerance, max_steps=steps
-        )
+        found = solve(Certificates(RowSetSolver(sets.products, eta, sets.precision)))
         return _solutions(found, found.gaps <= tolerance, None)
-    rows, dtype = sets.rows, sets.rows.dtype
-    found = _medians(
-        torch.bmm(rows, rows.transpose(1, 2)),
-        eta,
-        rows=rows,
-        rounding=_sum_error(n, dtype, sets.dtype),
-        underflow=_underflow(rows, dtype, sets.dtype),
-        precision=product_error(rows.shape[2], dtype),
-        tolerance=tolerance,
-        max_steps=steps,
+    rows, dtype, width = sets.rows, sets.rows.dtype, sets.rows.shape[2]
+    products = torch.bmm(rows, rows.transpose(1, 2))
+    certificates = Certificates(
+        RowSetSolver(products, eta, product_error(width, dtype)),
+        rows,
+        rounding=sum_error(n, dtype, sets.dtype),
+        underflow=sum_underflow(n, width, dtype, sets.dtype),
     )
+    found = solve(certificates)
     exact = found.gaps > tolerance
     found = replace(found, weights=found.weights.double())
     again = torch.nonzero(exact)[:, 0]
     if len(again):
         centered, origins = sets.about_central_rows(again, eta)
-        finer = _medians(
-            torch.bmm(centered, centered.transpose(1, 2)),
-            eta,
-            rows=centered,
-            origins=origins,
-            rounding=_sum_error(n, torch.float64, sets.dtype),
-            underflow=_underflow(rows, torch.float64, sets.dtype),
-            precision=sets.precision,
-            tolerance=tolerance,
-            max_steps=steps,
+        products = torch.bmm(centered, centered.transpose(1, 2))
+        certificates = Certificates(
+            RowSetSolver(products, eta, sets.precision),
+            centered,
+            origins,
+            rounding=sum_error(n, torch.float64, sets.dtype),
+            underflow=sum_underflow(n, width, torch.float64, sets.dtype),
         )
+        finer = solve(certificates)
         found.weights[again], found.gaps[again] = finer.weights, finer.gaps
         found = replace(found, steps=max(found.steps, finer.steps))
     return _solutions(found, found.gaps <= tolerance, exact)
@@ -93,17 +86,6 @@ def _solutions(found: "_Medians", is_certain: Tensor, exact: Tensor | None) -> S
     )
 
 
-def _sum_error(n: int, summed: torch.dtype, returned: torch.dtype) -> float:
-    """A bound on the rounding of a sum of n rows, relative to the sum of their norms."""
-    return 0.5 * ((n + 1) * torch.finfo(summed).eps + torch.finfo(returned).eps)
-
-
-def _underflow(rows: Tensor, summed: torch.dtype, returned: torch.dtype) -> float:
-    """What a sum of rows [t, n, w] may lose to entries that are not normal numbers."""
-    smallest = [torch.finfo(one).tiny * torch.finfo(one).eps for one in (summed, returned)]
-    return (rows.shape[1] * smallest[0] + smallest[1]) * math.sqrt(rows.shape[2])
-
-
 @dataclass(frozen=True, eq=False)
 class _Medians:
     """Weights of many geometric medians.
@@ -119,48 +101,27 @@ class _Medians:
     steps: int
 
 
-def _medians(
-    products: Tensor,
-    eta: Tensor,
-    *,
-    rows: Tensor | None = None,
-    origins: Tensor | None = None,
-    rounding: float = 0.0,
-    underflow: float = 0.0,
-    precision: float,
-    tolerance: float,
-    max_steps: int,
-) -> _Medians:
-    """The medians of t sets of n rows with inner products [t, n, n], each set on its own.
+def _medians(certificates: Certificates, *, tolerance: float, max_steps: int) -> _Medians:
+    """The medians of t sets of n rows, each set on its own.
 
     As :func:`geometric_median` takes Newton steps in Gram space, but solves for them by a few
     conjugate gradients, and does not solve sets with lost digits, with rows on a line, or with
     ties. These have an infinite gap, or one above the tolerance, and should be solved one by one.
 
     Args:
-        products: [t, n, n] about any point of each set, float32 or float64; entries that are not
-            finite make their set uncertain.
-        eta: [n] row weights with sum 1.
-        rows: [t, n, w] the rows about the same points. With them the gradient and the distances
-            from a row are found directly, so that float32 is enough for a small gap.
-        origins: [t] distances of these points from the origin; 0 by default.
-        rounding: bound on the rounding of a sum of rows, relative to the sum of their norms.
-        underflow: bound on what such a sum loses, besides, below the normal range.
-        precision: bound on the errors of the products, relative to the norms.
+        certificates: the sets.
         tolerance: the gap to reach.
         max_steps: the largest number of Newton steps.
     """
-    eta = eta.to(products)
-    n_weiszfeld = next((few for most, few in N_WEISZFELD.items() if len(eta) <= most), 2)
+    solver, rows, n_sets = certificates.solver, certificates.rows, len(certificates.solver.products)
+    n_weiszfeld = next((few for most, few in N_WEISZFELD.items() if len(solver.eta) <= most), 2)
     with full_precision():
-        solver = RowSetSolver(products, eta, precision)
-        certificates = Certificates(solver, rows, origins, rounding, underflow)
         start = solver.start()
-        weights, gaps = start.weights, torch.full((len(products),), torch.inf, dtype=torch.float64)
+        weights, gaps = start.weights, torch.full((n_sets,), torch.inf, dtype=torch.float64)
         # Rows in float64 are asked for all of their digits, which only Newton steps give.
         if rows is None or rows.dtype is not torch.float64:
             quick = torch.nonzero(solver.in_range & ~start.are_crowded)[:, 0]
-            if len(quick) == len(products):
+            if len(quick) == n_sets:
                 weights = solver.weiszfeld_steps(start, n_weiszfeld)
                 gaps = certificates.gaps(weights, GOOD * tolerance)
             elif len(quick):
@@ -187,7 +148,7 @@ def _with_care(
     solver, n_steps = certificates.solver, 0
     weights, nearest = solver.beside_nearest_row(Iterates(solver, weights))
     gaps = torch.full((len(weights),), torch.inf, dtype=torch.float64)
-    _take_optimal_rows(solver, certificates.rows, nearest, weights, gaps)
+    _take_optimal_rows(certificates, nearest, weights, gaps)
     off_rows = torch.nonzero(nearest < 0)[:, 0]
     if len(off_rows):
         some = certificates.of(off_rows)
@@ -197,13 +158,10 @@ def _with_care(
 
 
 def _take_optimal_rows(
-    solver: RowSetSolver,
-    rows: Tensor | None,
-    nearest: Tensor,
-    weights: Tensor,
-    gaps: Tensor,
+    certificates: Certificates, nearest: Tensor, weights: Tensor, gaps: Tensor
 ) -> None:
     """Put all weight on the nearest row where that is optimal; change `weights` and `gaps` so."""
+    solver, rows = certificates.solver, certificates.rows
     chosen = torch.nonzero((nearest >= 0) & solver.in_range)[:, 0]
     if len(chosen) == 0:
         return

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,10 +12,10 @@ SAME = 1e-13
 """Squared distances below this share of the squared norms are float64 rounding: equal points."""
 
 
-def distances_from(products: Tensor, weights: Tensor, *, least: float = 0.0) -> Tensor:
-    """[n] distances of points from their combination with `weights`, with squares of >= `least`."""
+def distances_from(products: Tensor, weights: Tensor) -> Tensor:
+    """[n] distances of points from their combination with `weights`."""
     image = products @ weights
-    return (products.diagonal() - 2 * image + weights @ image).clamp(min=least).sqrt()
+    return (products.diagonal() - 2 * image + weights @ image).clamp(min=0.0).sqrt()
 
 
 def squared_distances(products: Tensor) -> Tensor:
@@ -119,14 +118,14 @@ class Gram:
         about_point = self.products - self.products[point]
         return about_point - about_point[:, point, None]
 
-    def with_far_rows_clipped(self, center: int, radius: float) -> tuple[Tensor, Tensor]:
+    def with_far_rows_clipped(self, center: int, radius: float) -> Tensor:
         """[n, n] inner products about row `center`, with farther rows moved in to `radius`.
 
         Also returns the ratios [n] of the new distances to the old ones.
         """
         factors = (radius / self.distances[center]).clamp(max=1.0)
         products = self.about(center)[: self.n, : self.n]
-        return products * factors[:, None] * factors[None, :], factors
+        return products * factors[:, None] * factors
 
     def transformed(self, matrix: Tensor) -> "Gram":
         """The Gram matrix of the rows `matrix @ rows`, with the same references and origin."""
@@ -155,23 +154,6 @@ class Gram:
         )
 
 
-class Lengths(Protocol):
-    """Norms of the finite rows, from a Gram matrix or from one lighter pass; see `Gram`."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def kept(self) -> Tensor: ...
-    @property
-    def n_lost(self) -> int: ...
-    @property
-    def unit(self) -> float: ...
-    @property
-    def exact(self) -> bool: ...
-    @property
-    def norms(self) -> Tensor: ...
-
-
 @dataclass(frozen=True, eq=False)
 class CleanLengths:
     """Norms [n] of rows that are all finite and of ordinary size, float64 on the CPU."""
@@ -185,6 +167,10 @@ class CleanLengths:
     @property
     def n(self) -> int:
         return len(self.norms)
+
+
+Lengths = Gram | CleanLengths
+"""Norms of the finite rows, from a Gram matrix or from one lighter pass; see `Gram`."""
 
 
 def length(vector: Tensor) -> float:

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from holdfast.checks import check_share, failure
+from holdfast.checks import check_share, failure, shape_of
 from holdfast.geometry._gram import Gram
 from holdfast.geometry._measure import product_error
 from holdfast.geometry._rows import Rows
@@ -40,8 +40,7 @@ class GramRows(Rows):
             or products.ndim != 2
             or not products.is_floating_point()
         ):
-            got = tuple(products.shape) if isinstance(products, Tensor) else type(products).__name__
-            raise failure("gram", "be a floating tensor [n, n]", got)
+            raise failure("gram", "be a floating tensor [n, n]", shape_of(products))
         if products.shape[0] != products.shape[1] or len(products) == 0:
             raise failure("gram", "have as many rows as columns, at least 1", tuple(products.shape))
         if not bool(torch.isfinite(products).all()):

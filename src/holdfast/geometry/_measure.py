@@ -78,8 +78,8 @@ def measure(
         products=products,
         kept=torch.arange(rows.n),
         precision=product_error(rows.n_columns, working),
-        rounding=_sum_error(rows, working),
-        underflow=_underflow(rows, working),
+        rounding=sum_error(rows.n, working, rows.dtype),
+        underflow=sum_underflow(rows.n, rows.n_columns, working, rows.dtype),
     )
     # Rows with few columns may well lie on a line, where a median depends on the last digits.
     if rows.n_columns > FEW_COLUMNS or rows.dtype is torch.float64:
@@ -161,8 +161,8 @@ def _measure_carefully(rows: Measurable, others: Tensor, row_weights: Tensor | N
         unit=unit,
         exact=True,
         precision=product_error(rows.n_columns, torch.float64),
-        rounding=_sum_error(rows, torch.float64),
-        underflow=_underflow(rows, torch.float64) / unit,
+        rounding=sum_error(rows.n, torch.float64, rows.dtype),
+        underflow=sum_underflow(rows.n, rows.n_columns, torch.float64, rows.dtype) / unit,
         same=same,
         uncentered=uncentered,
     )
@@ -177,10 +177,10 @@ def product_error(d: int, dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps * (1 + math.sqrt(n_terms))
 
 
-def _sum_error(rows: Measurable, dtype: torch.dtype) -> float:
-    """A bound on the rounding of a sum of rows in `dtype`, relative to the sum of their norms."""
+def sum_error(n: int, summed: torch.dtype, returned: torch.dtype) -> float:
+    """A bound on the rounding of a sum of n rows, relative to the sum of their norms."""
     # Weights and products are rounded, then n - 1 sums, at last the result in the rows' dtype.
-    return 0.5 * ((rows.n + 1) * torch.finfo(dtype).eps + torch.finfo(rows.dtype).eps)
+    return 0.5 * ((n + 1) * torch.finfo(summed).eps + torch.finfo(returned).eps)
 
 
 def _usual_magnitude(magnitudes: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ def _usual_magnitude(magnitudes: Tensor) -> Tensor:
     return usual if bool(usual > 0) else torch.ones_like(usual)
 
 
-def _underflow(rows: Measurable, dtype: torch.dtype) -> float:
-    """What a sum of rows in `dtype` may lose to entries that are not normal numbers."""
-    smallest = [torch.finfo(one).tiny * torch.finfo(one).eps for one in (dtype, rows.dtype)]
-    return (rows.n * smallest[0] + smallest[1]) * math.sqrt(rows.n_columns)
+def sum_underflow(n: int, d: int, summed: torch.dtype, returned: torch.dtype) -> float:
+    """What a sum of n rows of d columns may lose to entries that are not normal numbers."""
+    smallest = [torch.finfo(one).tiny * torch.finfo(one).eps for one in (summed, returned)]
+    return (n * smallest[0] + smallest[1]) * math.sqrt(d)

@@ -79,11 +79,9 @@ class MixedColumnRows(Mixture, ColumnRows):
 
     def tile_norms(self, tiling: Tiling) -> Tensor:
         norms = torch.empty(self.n, tiling.n_tiles, dtype=torch.float64, device=self.device)
-        for piece in tiling.pieces:
-            tiles = torch.arange(piece.first, piece.first + piece.n_tiles)
-            for some in torch.split(tiles, max(1, CHUNK // piece.width)):
-                columns = self.tiles(tiling, some).double().view(self.n, len(some), piece.width)
-                norms[:, some] = torch.linalg.vector_norm(columns, dim=2)
+        for piece, tiled in self.groups(tiling, CHUNK):
+            at = slice(piece.first, piece.first + piece.n_tiles)
+            norms[:, at] = torch.linalg.vector_norm(tiled.double(), dim=2)
         return norms
 
     def tiles(self, tiling: Tiling, tiles: Tensor, factors: Tensor | None = None) -> Tensor:

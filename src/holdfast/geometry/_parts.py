@@ -17,18 +17,14 @@ CACHED = 2**20
 class Parts:
     """The columns of several tensors [n, ...], as if flattened; of all rows or those at `kept`."""
 
-    def __init__(self, tensors: Sequence[Tensor], kept: Tensor | None = None) -> None:
-        self._tensors = tensors
+    def __init__(self, tensors: Sequence[Tensor], kept: Tensor | None) -> None:
+        first = tensors[0]
+        # Each as a matrix if its strides allow that view.
+        self._tensors = [_as_matrix(tensor.detach()) for tensor in tensors if tensor[0].numel()]
         self._kept = kept
-        self.edges = [0, *accumulate(tensor[0].numel() for tensor in tensors)]
-        self.n = tensors[0].shape[0] if kept is None else len(kept)
-        self.dtype, self.device = tensors[0].dtype, tensors[0].device
-
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor], kept: Tensor | None = None) -> "Parts":
-        """The tensors, each as a matrix if its strides allow that view."""
-        matrices = [_as_matrix(tensor.detach()) for tensor in tensors if tensor[0].numel()]
-        return cls(matrices, kept)
+        self.edges = [0, *accumulate(tensor[0].numel() for tensor in self._tensors)]
+        self.n = first.shape[0] if kept is None else len(kept)
+        self.dtype, self.device = first.dtype, first.device
 
     @property
     def need_no_copy(self) -> bool:

@@ -1,6 +1,6 @@
 """How far combinations of rows are, at most, from the geometric medians of many small sets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -11,27 +11,32 @@ from holdfast.geometry._row_set_solver import Iterates, RowSetSolver
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class Certificates:
-    """Bounds on the gaps of points of all sets: :class:`Certificate` for points off the rows."""
+    """Bounds on the gaps of points of all sets: :class:`Certificate` for points off the rows.
 
-    def __init__(
-        self,
-        solver: RowSetSolver,
-        rows: Tensor | None,
-        origins: Tensor | None,
-        rounding: float,
-        underflow: float,
-    ) -> None:
-        self.solver, self.rows, self._origins = solver, rows, origins
-        self._rounding, self._underflow = rounding, underflow
+    Attributes:
+        solver: the sets, seen about any point of each.
+        rows: [t, n, w] the rows about the same points. With them the gradient and the distances
+            from a row are found directly, so that float32 is enough for a small gap.
+        origins: [t] distances of these points from the origin; 0 by default.
+        rounding: bound on the rounding of a sum of rows, relative to the sum of their norms.
+        underflow: bound on what such a sum loses, besides, below the normal range.
+    """
+
+    solver: RowSetSolver
+    rows: Tensor | None = None
+    origins: Tensor | None = None
+    rounding: float = 0.0
+    underflow: float = 0.0
 
     def of(self, chosen: Tensor) -> "Certificates":
         """The sets at `chosen` only."""
         if len(chosen) == len(self.solver.products):
             return self
         rows = None if self.rows is None else self.rows[chosen]
-        origins = None if self._origins is None else self._origins[chosen]
-        return Certificates(self.solver.of(chosen), rows, origins, self._rounding, self._underflow)
+        origins = None if self.origins is None else self.origins[chosen]
+        return replace(self, solver=self.solver.of(chosen), rows=rows, origins=origins)
 
     def about(self, nearest: Tensor) -> "Certificates":
         """The same with the rows at `nearest` [t] as base points; the rows must be known.
@@ -44,10 +49,10 @@ class Certificates:
         rows = self.rows - base[:, None]
         products = torch.bmm(rows, rows.transpose(1, 2))
         origins = torch.linalg.vector_norm(base, dim=1)
-        if self._origins is not None:
-            origins = origins + self._origins
+        if self.origins is not None:
+            origins = origins + self.origins
         solver = RowSetSolver(products, self.solver.eta, self.solver.measured)
-        return Certificates(solver, rows, origins, self._rounding, self._underflow)
+        return replace(self, solver=solver, rows=rows, origins=origins)
 
     def gaps(self, weights: Tensor, enough: float = 0.0) -> Tensor:
         """[t] bounds on the relative gaps at the points with these weights [t, n].
@@ -66,8 +71,8 @@ class Certificates:
         smallest = at.total[:, 0] * (1 - 5 * error) - self._largest_eigenvalues(at, size)
         growth = (slope / (smallest.clamp_(min=0) * low)).square_()
         growth = torch.where(error < 0.25, growth, torch.nan)
-        origin = 0.0 if self._origins is None else self._origins
-        rounding = self._rounding * (size[:, 0] + origin) + self._underflow
+        origin = 0.0 if self.origins is None else self.origins
+        rounding = self.rounding * (size[:, 0] + origin) + self.underflow
         found = _Bounds(
             torch.stack([slope, growth, at.total[:, 0], low, high, rounding]),
             (at.pulls / at.distances).sum(1),

@@ -1,5 +1,6 @@
 """Newton steps toward the geometric medians of many small sets of rows at once."""
 
+from copy import copy
 from functools import cached_property
 from typing import final
 
@@ -31,11 +32,18 @@ SMALL = 1e6
 
 @final
 class RowSetSolver:
-    """The sets of rows, and Newton steps in all of them."""
+    """The sets of rows, and Newton steps in all of them.
+
+    Args:
+        products: [t, n, n] inner products about any point of each set, float32 or float64; entries
+            that are not finite make their set uncertain.
+        eta: [n] row weights with sum 1.
+        precision: bound on the errors of the products, relative to the norms.
+    """
 
     def __init__(self, products: Tensor, eta: Tensor, precision: float) -> None:
         limits = torch.finfo(products.dtype)
-        self.products, self.eta = products, eta
+        self.products, self.eta = products, eta.to(products)
         self.squares = products.diagonal(dim1=1, dim2=2).contiguous()
         self.lengths = self.squares.clamp(min=0).sqrt()
         self.measured, self.precision = precision, precision + ARITHMETIC * limits.eps
@@ -57,11 +65,10 @@ class RowSetSolver:
         """The sets at `chosen` only."""
         if len(chosen) == len(self.products):
             return self
-        some: RowSetSolver = object.__new__(RowSetSolver)
-        some.products, some.eta = self.products[chosen], self.eta
-        some.squares, some.lengths = self.squares[chosen], self.lengths[chosen]
-        some.measured, some.precision, some.tiny = self.measured, self.precision, self.tiny
-        some.in_range, some.floors = self.in_range[chosen], self.floors[chosen]
+        some = copy(self)
+        some.products, some.squares = self.products[chosen], self.squares[chosen]
+        some.lengths, some.floors = self.lengths[chosen], self.floors[chosen]
+        some.in_range = self.in_range[chosen]
         return some
 
     def start(self) -> "Iterates":

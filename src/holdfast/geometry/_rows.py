@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -12,23 +12,6 @@ from holdfast.geometry._gram import Gram, Lengths
 from holdfast.geometry._holders import ALONE, Holders
 from holdfast.geometry._kernels import map_chunks
 from holdfast.geometry._tiling import Piece, Tiling
-
-
-class StreamableRows(Protocol):
-    """Rows that a solver may read repeatedly, one weighted sum with its inner products per pass."""
-
-    n: int
-    d: int
-    dtype: torch.dtype
-    device: torch.device
-    holders: Holders
-
-    @property
-    def has_working_dtype(self) -> bool: ...
-    def squared_norms(self) -> Tensor: ...
-    def sweep(self, weights: Tensor, out: Tensor, *, with_row: int | None = None) -> Tensor: ...
-    def products_with_row(self, index: int) -> Tensor: ...
-    def sampled_products(self, every: int) -> tuple[Tensor, float]: ...
 
 
 class Rows(ABC):
@@ -89,7 +72,7 @@ class Rows(ABC):
         return torch.zeros(self.n, dtype=torch.bool).index_fill_(0, self.gram().kept, True)
 
     @property
-    def streamable(self) -> StreamableRows | None:
+    def streamable(self) -> "ColumnRows | None":
         """Rows in memory with the same differences as these, if there are any."""
         return None
 

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import TypeGuard, final
 
 import torch
 from torch import Tensor
 
+from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._gram import squared_distances
 from holdfast.geometry._holders import ALONE
 from holdfast.geometry._measure import CLOSE, norms_in_safe_range
-from holdfast.geometry._rows import StreamableRows
+from holdfast.geometry._rows import Rows
 
 # `python -m benchmarks crossover`
 FEW_ROWS = 24
@@ -26,12 +27,13 @@ COLUMNS_PER_ROW = 16
 """At least so many columns per row are sampled: cosines of rows are then 1 / sqrt(16 n) coarse."""
 
 
-def pays_to_stream(rows: StreamableRows) -> bool:
+def pays_to_stream(rows: Rows | None) -> TypeGuard[DenseRows]:
     """Whether a few passes over the rows are likely to be faster than their Gram matrix."""
     # On an accelerator a Gram matrix is cheap, and each pass would wait for the host. Between
     # several holders of columns each pass would be one more exchange.
     return (
-        rows.holders is ALONE
+        isinstance(rows, DenseRows)
+        and rows.holders is ALONE
         and rows.n >= FEW_ROWS
         and rows.n * rows.d >= SMALL
         and rows.device.type == "cpu"
@@ -63,7 +65,7 @@ class Sketch:
     share: float
 
     @classmethod
-    def of(cls, rows: StreamableRows, every: int) -> "Sketch | None":
+    def of(cls, rows: DenseRows, every: int) -> "Sketch | None":
         """The sketch of the rows from about one column in `every`.
 
         None if their norms are dangerous (as in :func:`measure`).

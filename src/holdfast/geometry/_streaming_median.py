@@ -7,9 +7,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from holdfast.geometry._central import normalized, weights_or_equal
 from holdfast.geometry._certificate import relative_gap
+from holdfast.geometry._dense_rows import DenseRows
 from holdfast.geometry._measure import CLOSE, FAST_PRECISION
-from holdfast.geometry._rows import StreamableRows
 from holdfast.geometry._sketch import Sketch, columns_per_sampled
 from holdfast.geometry._solution import Outcome, Solution
 
@@ -37,7 +38,7 @@ LEAST_CURVATURE = 1e-3
 
 
 def streaming_geometric_median(
-    rows: StreamableRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
+    rows: DenseRows, *, row_weights: Tensor | None = None, tolerance: float = 1e-6
 ) -> tuple[Solution, Tensor] | None:
     r"""The certified geometric median and its vector [d] by a sketch and sweeps over the rows.
 
@@ -72,9 +73,7 @@ def streaming_geometric_median(
     """
     if tolerance < FAST_PRECISION:
         return None  # sweeps claim no smaller gap
-    eta = row_weights
-    if eta is None:
-        eta = torch.full((rows.n,), 1.0 / rows.n, dtype=torch.float64)
+    eta = weights_or_equal(row_weights, rows.n)
     sketch = Sketch.of(rows, columns_per_sampled(rows.n, rows.d))
     if sketch is None:
         return None
@@ -110,10 +109,6 @@ def _sweeps_left(previous_gap: float, gap: float, tolerance: float, step: int) -
     return math.log(gap / tolerance) / rate if rate > 0 else math.inf
 
 
-def _normalized(weights: Tensor) -> Tensor:
-    return weights / weights.sum()
-
-
 def _centered(products: Tensor, weights: Tensor) -> Tensor:
     """[n, n] inner products about the point with these weights."""
     image = products @ weights
@@ -132,7 +127,7 @@ class _Polish:
     def start(self) -> Tensor:
         """Weights of the sketched median."""
         squares, products = self.sketch.squares, self.sketch.products
-        weights = _normalized(self.eta / squares.sqrt())  # Weiszfeld's step from the origin
+        weights = normalized(self.eta / squares.sqrt())  # Weiszfeld's step from the origin
         for _ in range(SKETCHED_STEPS):
             image = products @ weights
             squared = squares - 2 * image + weights @ image
@@ -153,7 +148,7 @@ class _Polish:
         both = torch.stack([self.eta, weights * distances], dim=1)
         solved, failed = torch.linalg.solve_ex(system, both)
         if bool(failed):
-            return _normalized(self.eta / distances)
+            return normalized(self.eta / distances)
         # The level for which the changes have the sum zero, so that the weights keep theirs.
         level = solved[:, 1].sum() / solved[:, 0].sum()
         change = level * solved[:, 0] - solved[:, 1]
@@ -161,8 +156,8 @@ class _Polish:
         image = products @ change
         squared = distances.square() - 2 * image + change @ image
         if not bool((squared > 0.1 * distances.square()).all()):  # too long a step, or not finite
-            return _normalized(self.eta / distances)
-        return _normalized(self.eta / squared.sqrt())
+            return normalized(self.eta / distances)
+        return normalized(self.eta / squared.sqrt())
 
     def gap(self, weights: Tensor, distances: Tensor) -> float:
         """The certified gap at the point with these weights and these exact distances."""

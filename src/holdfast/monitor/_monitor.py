@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from holdfast.checks import check_count, check_mask, failure
+from holdfast.checks import check_count, check_mask, check_state, failure
 from holdfast.geometry import half_weight_radii, least, squared_distances
 from holdfast.monitor._course import LIMITS, Course, figures, widened
 
@@ -64,7 +64,8 @@ class Monitor:
     Attributes:
         n_steps: number of steps observed.
         counts: [n] number of steps in which each row was rejected.
-        ratios: distances of the last step's rows from the vector median, in majority radii.
+        ratios: distances of the last step's rows from the vector median, in majority radii; NaN for
+            rows that have none.
 
     Example:
         >>> monitor = Monitor(3)
@@ -138,7 +139,17 @@ class Monitor:
     @property
     def ratios(self) -> Tensor:
         """See the attributes of the class."""
-        return _ratios(self._products)
+        products = self._products
+        nothing = torch.full((len(products),), torch.nan, dtype=torch.float64)
+        squares = products.diagonal()
+        finite = torch.nonzero(torch.isfinite(squares))[:, 0]
+        if len(finite) < 2 or not bool(squares[finite].median() > 0):
+            return nothing
+        distances = squared_distances(products[finite][:, finite]).sqrt()
+        shares = torch.full((len(finite),), 1.0 / len(finite), dtype=torch.float64)
+        radii = half_weight_radii(distances, shares)
+        center = least(radii, distances @ shares)
+        return nothing.index_copy(0, finite, distances[center] / radii[center])
 
     def suspects(self) -> list[Suspect]:
         """The rows that are suspect now."""
@@ -193,8 +204,7 @@ class Monitor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`, which must have the same number of rows and the same window."""
-        if not isinstance(state, dict) or set(state) != set(self.state_dict()):
-            raise failure("state", "be a state of Monitor", type(state).__name__)
+        check_state(state, self)
         n_steps, _, n = state["course"]["recent"].shape
         if (n_steps, n) != (self.window // 2, self.n):
             wanted = f"have {self.n} rows and half a window of {self.window // 2} steps"
@@ -204,20 +214,6 @@ class Monitor:
         self._n_taken = state["n_taken"].clone()
         self._course.load_state_dict(state["course"])
         self._suspects = {row: Suspect(row, why) for row, why in state["suspects"].items()}
-
-
-def _ratios(products: Tensor) -> Tensor:
-    """[n] distances of the rows from the vector median, in majority radii; NaN without a figure."""
-    nothing = torch.full((len(products),), torch.nan, dtype=torch.float64)
-    squares = products.diagonal()
-    finite = torch.nonzero(torch.isfinite(squares))[:, 0]
-    if len(finite) < 2 or not bool(squares[finite].median() > 0):
-        return nothing
-    distances = squared_distances(products[finite][:, finite]).sqrt()
-    shares = torch.full((len(finite),), 1.0 / len(finite), dtype=torch.float64)
-    radii = half_weight_radii(distances, shares)
-    center = least(radii, distances @ shares)
-    return nothing.index_copy(0, finite, distances[center] / radii[center])
 
 
 def have_little_weight(weights: Tensor) -> Tensor:

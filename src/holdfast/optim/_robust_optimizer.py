@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from holdfast._typing import Rate
 from holdfast.aggregators import Aggregator, StepArguments
 from holdfast.checks import check_instance, failure, kind_of
 from holdfast.errors import NonFiniteRowsError
@@ -235,7 +236,7 @@ class RobustOptimizer(Optimizer):
                 requirement = "be of parameters that the optimizer holds"
                 raise failure("rows", requirement, f"{name!r}, which it does not")
 
-    def _lr(self, layout: Layout) -> float | Tensor:
+    def _lr(self, layout: Layout) -> Rate:
         """The learning rate of the columns: one number, or [d] if groups differ."""
         if not all("lr" in group for group in self.param_groups):
             requirement = "have a learning rate in every group"

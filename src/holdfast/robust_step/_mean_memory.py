@@ -3,6 +3,7 @@ from typing import final
 
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.geometry import Block, ColumnRows, working_dtype
 from holdfast.robust_step._memory import ResidualMemory, memories
 from holdfast.robust_step._robust_step import Units
@@ -35,12 +36,7 @@ class MeanMemory(ResidualMemory):
     n_state_dimensions = 1
 
     def retain(
-        self,
-        augmented: ColumnRows,
-        counts: Tensor,
-        block: Block,
-        state: Tensor | None,
-        lr: float | Tensor,
+        self, augmented: ColumnRows, counts: Tensor, block: Block, state: Tensor | None, lr: Rate
     ) -> Tensor | None:
         if block.is_whole and isinstance(lr, float):
             return None  # nothing is left out

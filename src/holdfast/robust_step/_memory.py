@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.geometry import Block, ColumnRows, DenseRows, working_dtype
 from holdfast.registry import Registry
 from holdfast.robust_step._robust_step import Units, check_units
@@ -30,17 +31,12 @@ class Memory(ABC):
         """Whether the learning rate must be known."""
 
     @abstractmethod
-    def augment(self, rows: ColumnRows, state: Tensor | None, lr: float | Tensor) -> ColumnRows:
+    def augment(self, rows: ColumnRows, state: Tensor | None, lr: Rate) -> ColumnRows:
         """The rows with the state added to each, in units of gradients."""
 
     @abstractmethod
     def retain(
-        self,
-        augmented: ColumnRows,
-        counts: Tensor,
-        block: Block,
-        state: Tensor | None,
-        lr: float | Tensor,
+        self, augmented: ColumnRows, counts: Tensor, block: Block, state: Tensor | None, lr: Rate
     ) -> Tensor | None:
         """The next state.
 
@@ -73,16 +69,14 @@ class ResidualMemory(Memory):
     def needs_lr(self) -> bool:
         return self.units == "parameter"
 
-    def augment(self, rows: ColumnRows, state: Tensor | None, lr: float | Tensor) -> ColumnRows:
+    def augment(self, rows: ColumnRows, state: Tensor | None, lr: Rate) -> ColumnRows:
         if state is None:
             return rows
         added = state if self.units == "gradient" else _divided(state, lr)
         matrix = rows.matrix().to(working_dtype(rows.dtype))
         return DenseRows(matrix.add_(added), layout=rows.layout, holders=rows.holders)
 
-    def _in_units(
-        self, remainder: Tensor, block: Block, state: Tensor | None, lr: float | Tensor
-    ) -> Tensor:
+    def _in_units(self, remainder: Tensor, block: Block, state: Tensor | None, lr: Rate) -> Tensor:
         """The remainder [..., d] of gradients, overwritten, off the block in units of the state."""
         block.tiling.clear(remainder, block.tiles.to(remainder.device))
         if self.units == "gradient":
@@ -94,5 +88,5 @@ class ResidualMemory(Memory):
         return remainder.mul_(lr).where(lr > 0, before)
 
 
-def _divided(state: Tensor, lr: float | Tensor) -> Tensor:
+def _divided(state: Tensor, lr: Rate) -> Tensor:
     return state / lr if isinstance(lr, float) else (state / lr).where(lr > 0, 0.0)

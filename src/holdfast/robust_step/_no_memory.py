@@ -3,6 +3,7 @@ from typing import final
 
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.geometry import Block, ColumnRows
 from holdfast.robust_step._memory import Memory, memories
 
@@ -22,15 +23,10 @@ class NoMemory(Memory):
     n_state_dimensions = 0
     needs_lr = False
 
-    def augment(self, rows: ColumnRows, state: Tensor | None, lr: float | Tensor) -> ColumnRows:
+    def augment(self, rows: ColumnRows, state: Tensor | None, lr: Rate) -> ColumnRows:
         return rows
 
     def retain(
-        self,
-        augmented: ColumnRows,
-        counts: Tensor,
-        block: Block,
-        state: Tensor | None,
-        lr: float | Tensor,
+        self, augmented: ColumnRows, counts: Tensor, block: Block, state: Tensor | None, lr: Rate
     ) -> None:
         return None

@@ -57,10 +57,8 @@ def bgmd_paper(
 
     For comparisons only: one bad row can move its memory anywhere.
     """
-    selector, memory = (
-        NormSampling(fraction=fraction, tile=tile, capped=False),
-        MeanMemory(units=units),
-    )
+    selector = NormSampling(fraction=fraction, tile=tile, capped=False)
+    memory = MeanMemory(units=units)
     return SelectFirstStep(GeometricMedian(), selector=selector, memory=memory, generator=generator)
 
 

@@ -5,6 +5,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.aggregators import Aggregator, StepArguments
 from holdfast.checks import failure
 from holdfast.geometry import Rows, working_dtype
@@ -79,7 +80,7 @@ class RobustStep(Step):
         return self.units == "parameter" and not self.selector.takes_everything
 
     def _step(
-        self, rows: Rows, rate: float | Tensor, arguments: StepArguments
+        self, rows: Rows, rate: Rate, arguments: StepArguments
     ) -> tuple[StepResult, Tensor | None]:
         aggregate = self._apply_rule(rows, arguments)
         if self.selector.takes_everything:
@@ -105,7 +106,7 @@ class RobustStep(Step):
         result = StepResult(direction, delivered.block, aggregate, delivered.residual)
         return result, self._state if is_frozen else self._owed(delivered.later, rate)
 
-    def _owed(self, later: Tensor | None, rate: float | Tensor) -> Tensor | None:
+    def _owed(self, later: Tensor | None, rate: Rate) -> Tensor | None:
         """The part for later steps, in the units of the state."""
         if isinstance(rate, float):
             return None if later is None else later.mul_(rate)

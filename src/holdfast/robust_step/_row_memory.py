@@ -4,6 +4,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.geometry import Block, ColumnRows, working_dtype
 from holdfast.robust_step._memory import ResidualMemory, memories
 from holdfast.robust_step._robust_step import Units
@@ -37,12 +38,7 @@ class RowMemory(ResidualMemory):
     n_state_dimensions = 2
 
     def retain(
-        self,
-        augmented: ColumnRows,
-        counts: Tensor,
-        block: Block,
-        state: Tensor | None,
-        lr: float | Tensor,
+        self, augmented: ColumnRows, counts: Tensor, block: Block, state: Tensor | None, lr: Rate
     ) -> Tensor:
         following = augmented.matrix().to(working_dtype(augmented.dtype))
         following = self._in_units(following, block, state, lr)

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from holdfast._typing import Rate
 from holdfast.aggregators import Aggregator, StepArguments
 from holdfast.checks import check_instance, check_row_weights, check_vector
 from holdfast.geometry import Block, ColumnRows, DenseRows, Rows, by_column
@@ -72,7 +73,7 @@ class SelectFirstStep(Step):
         return self.memory.needs_lr
 
     def _step(
-        self, rows: Rows, rate: float | Tensor, arguments: StepArguments
+        self, rows: Rows, rate: Rate, arguments: StepArguments
     ) -> tuple[StepResult, Tensor | None]:
         is_frozen = isinstance(rate, float) and rate == 0.0
         rows = by_column(rows)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Unpack
 import torch
 from torch import Tensor
 
-from holdfast._typing import TensorOrTensors
+from holdfast._typing import Rate, TensorOrTensors
 from holdfast.aggregators import Aggregate, Aggregator, StepArguments, as_rule
 from holdfast.checks import check_generator, check_instance, check_lr, failure
 from holdfast.errors import NonFiniteMemoryError
@@ -63,7 +63,7 @@ class Step(ABC):
 
     @abstractmethod
     def _step(
-        self, rows: Rows, rate: float | Tensor, arguments: StepArguments
+        self, rows: Rows, rate: Rate, arguments: StepArguments
     ) -> tuple[StepResult, Tensor | None]:
         """The result, without the norm of the memory, and the next state."""
 
@@ -72,7 +72,7 @@ class Step(ABC):
         self,
         rows: Rows | TensorOrTensors,
         *,
-        lr: float | Tensor | None = None,
+        lr: Rate | None = None,
         **arguments: Unpack[StepArguments],
     ) -> StepResult:
         """Make one step.
@@ -106,7 +106,7 @@ class Step(ABC):
         self,
         rows: Rows,
         *,
-        lr: float | Tensor | None = None,
+        lr: Rate | None = None,
         **arguments: Unpack[StepArguments],
     ) -> StepResult:
         """Make one step and add its direction to the parameters' `.grad`, as a backward pass does.
@@ -138,7 +138,7 @@ class Step(ABC):
             return self.rule.aggregate(rows, **arguments, generator=self.generator)
         return self.rule.aggregate(rows, **arguments)
 
-    def _rate(self, lr: float | Tensor | None, rows: Rows) -> float | Tensor:
+    def _rate(self, lr: Rate | None, rows: Rows) -> Rate:
         """The learning rate in use: a number, or a tensor [d] with an entry above zero."""
         rate = 1.0 if lr is None else check_lr(lr, rows.d)
         if not self.needs_lr:

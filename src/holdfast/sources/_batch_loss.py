@@ -14,7 +14,7 @@ from torch.autograd.graph import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from holdfast.checks import failure
+from holdfast.checks import dtype_of, failure
 from holdfast.errors import NonFiniteRowsError
 
 Reduction = Literal["mean", "sum"]
@@ -54,8 +54,7 @@ class Objective:
             output = self.model(*(inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
         loss = self.loss_fn(output) if targets is None else self.loss_fn(output, targets)
         if not isinstance(loss, Tensor) or not loss.is_floating_point():
-            got = loss.dtype if isinstance(loss, Tensor) else type(loss).__name__
-            raise failure("loss_fn", "return a floating tensor", got)
+            raise failure("loss_fn", "return a floating tensor", dtype_of(loss))
         return loss
 
     def total(self, batch: tuple[Any, Any]) -> Tensor:

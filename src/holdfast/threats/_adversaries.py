@@ -11,6 +11,7 @@ from holdfast.checks import (
     check_generator,
     check_mask,
     check_one_of,
+    dtype_and_shape_of,
     failure,
 )
 
@@ -91,9 +92,8 @@ def rows_to_samples(mask: Tensor, n_samples: int) -> Tensor:
         tensor([False, False, False,  True,  True,  True])
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 1 or len(mask) == 0:
-        is_tensor = isinstance(mask, Tensor)
-        got = f"{mask.dtype} {list(mask.shape)}" if is_tensor else type(mask).__name__
-        raise failure("mask", "be a bool tensor [n], one entry per row", got)
+        requirement = "be a bool tensor [n], one entry per row"
+        raise failure("mask", requirement, dtype_and_shape_of(mask))
     check_count("n_samples", n_samples, at_least=1)
     if n_samples % len(mask):
         raise failure("n_samples", f"be a multiple of {len(mask)}, the number of rows", n_samples)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor
 
-from holdfast.checks import check_generator, check_mask, failure
+from holdfast.checks import check_generator, check_mask, dtype_and_shape_of, dtype_of, failure
 from holdfast.registry import Registry
 
 Batch = tuple[Tensor, Tensor]
@@ -80,7 +80,6 @@ def check_images(images: object) -> None:
 
 def check_labels(labels: Any, n: int) -> None:
     """Check for one class per image."""
-    is_tensor = isinstance(labels, Tensor)
-    if not is_tensor or labels.dtype != torch.int64 or labels.shape != (n,):
-        got = f"{labels.dtype} {list(labels.shape)}" if is_tensor else type(labels).__name__
-        raise failure("labels", f"be an int64 tensor [{n}], one class per image", got)
+    if dtype_of(labels) != torch.int64 or labels.shape != (n,):
+        requirement = f"be an int64 tensor [{n}], one class per image"
+        raise failure("labels", requirement, dtype_and_shape_of(labels))

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.checks import check_mask, failure
+from holdfast.checks import check_mask, failure, shape_of
 from holdfast.registry import Registry
 
 HUGE = 1e9
@@ -69,12 +69,9 @@ report_lies: Registry[ReportLie] = Registry("report lie")
 
 def _check(reports: Any, mask: Tensor, known: ReportKnowledge) -> None:
     if not isinstance(reports, Tensor) or not reports.is_floating_point() or reports.ndim != 2:
-        got = tuple(reports.shape) if isinstance(reports, Tensor) else type(reports).__name__
-        raise failure("reports", "be a floating tensor [n, T]", got)
+        raise failure("reports", "be a floating tensor [n, T]", shape_of(reports))
     check_mask(mask, len(reports))
     for name, value in known.items():
-        is_tensor = isinstance(value, Tensor)
-        if value is not None and (not is_tensor or value.shape != reports.shape[1:]):  # type: ignore[attr-defined]
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if value is not None and shape_of(value) != tuple(reports.shape[1:]):
             requirement = f"be a tensor [{reports.shape[1]}], one entry per tile"
-            raise failure(name, requirement, got)
+            raise failure(name, requirement, shape_of(value))

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from copy import copy
 from typing import final
 
 import torch
@@ -51,9 +52,8 @@ class TileTrials:
     def split(self, n_tiles: int) -> Iterator["TileTrials"]:
         """The tiles in groups of `n_tiles`, the last of which may be smaller."""
         for products in self._products.split(n_tiles):
-            part: TileTrials = object.__new__(TileTrials)
-            part._rule, part._row_weights, part._mask = self._rule, self._row_weights, self._mask
-            part._products, part._n_vectors = products, self._n_vectors
+            part = copy(self)
+            part._products = products
             yield part
 
     def along(self, coefficients: Tensor) -> Tensor:
