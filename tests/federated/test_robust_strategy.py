@@ -104,6 +104,20 @@ def test_large_counters_keep_every_digit_whatever_dtype_one_client_sends() -> No
     assert strategy.dropped == {}
 
 
+@pytest.mark.parametrize(
+    ("rule", "n", "n_warnings"), [("radius-filter", 2, 1), ("radius-filter", 3, 0), ("mean", 2, 0)]
+)
+def test_too_few_replies_to_resist_a_bad_one_are_said(
+    rule: str, n: int, n_warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, nodes = model(), NODES[:n]
+    strategy = RobustStrategy(FedAvg(), rule)
+    messages = ask(strategy, before, nodes)
+    strategy.aggregate_train(1, [answer(messages[one], moved(before, one)) for one in nodes])
+    found = [text for text in caplog.messages if "resists no bad one" in text]
+    assert len(found) == n_warnings
+
+
 class Recorder(FedAvg):
     """Keeps the replies that it is given."""
 

@@ -247,7 +247,11 @@ class WrappingStrategy(Strategy, Generic[T]):
             self._clients.observe(nodes, decision, shares, faulty)
         if found.dropped:
             text = "; ".join(f"{node}: {why}" for node, why in found.dropped.items())
-            log.warning("round %d: dropped %d replies: %s", server_round, len(found.dropped), text)
+            noun = "reply" if len(found.dropped) == 1 else "replies"
+            log.warning("round %d: dropped %d %s: %s", server_round, len(found.dropped), noun, text)
+        if self.rule.has_too_few(len(nodes)) and decision is not None:
+            text = "round %d: of %d replies, %s resists no bad one: ask more clients"
+            log.warning(text, server_round, len(nodes), self.rule)
         assert self._round is not None
         self.report = RoundReport(
             round=server_round,

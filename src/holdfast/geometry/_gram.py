@@ -119,10 +119,7 @@ class Gram:
         return about_point - about_point[:, point, None]
 
     def with_far_rows_clipped(self, center: int, radius: float) -> Tensor:
-        """[n, n] inner products about row `center`, with farther rows moved in to `radius`.
-
-        Also returns the ratios [n] of the new distances to the old ones.
-        """
+        """[n, n] inner products about row `center`, with farther rows moved in to `radius`."""
         factors = (radius / self.distances[center]).clamp(max=1.0)
         products = self.about(center)[: self.n, : self.n]
         return products * factors[:, None] * factors
