@@ -39,7 +39,13 @@ from flwr.serverapp.strategy import (
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from holdfast.federated import ExchangeStrategy, LocalGrid, RobustStrategy, worker_memory
+from holdfast.federated import (
+    ExchangeStrategy,
+    LocalGrid,
+    RobustStrategy,
+    worker_memory,
+    worker_momentum,
+)
 from holdfast.lab.data import DataSet, load
 from holdfast.lab.models import models
 from holdfast.lab.partitions import partitions
@@ -89,6 +95,10 @@ WAYS: dict[str, tuple[Callable[[int], Strategy], Callable[[int], str]]] = {
     "radius filter": wrapped("radius-filter"),
     "geometric median": wrapped("geometric-median"),
     "mixing, geometric median": wrapped("mixing(bad_fraction={}) | geometric-median"),
+    "radius filter, client momentum": wrapped("radius-filter"),
+    "mixing, geometric median, client momentum": wrapped(
+        "mixing(bad_fraction={}) | geometric-median"
+    ),
     "exchange, 2 %": (lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION)), lambda _: TILES),
     "exchange, 2 %, beta 1": (
         lambda _: ExchangeStrategy(FedAvg(**NO_EVALUATION), beta=1.0),
@@ -161,7 +171,10 @@ class Clients:
         self.model = models["small-mlp"](generator=stream(self.seed, "model"))
         self.global_arrays: dict[str, Tensor] = {}
         self.state: Any = None
-        self.app = ClientApp(mods=[worker_memory()])
+        keeps_momentum = run["way"].endswith("client momentum")
+        self.app = ClientApp(
+            mods=[worker_momentum(beta=0.9) if keeps_momentum else worker_memory()]
+        )
         self.app.train()(self.train)
 
     def train(self, message: Message, context: Context) -> Message:
