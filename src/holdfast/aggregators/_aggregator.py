@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from holdfast._typing import TensorOrTensors
-from holdfast.aggregators._call import NOTHING, CallArguments, CallContext
-from holdfast.checks import check_enough_rows, check_instance, failure, is_array, shape_of
+from holdfast.aggregators._call import NOTHING, CallArguments, CallContext, check_grams
+from holdfast.checks import check_enough_rows, check_instance, is_array
 from holdfast.geometry import DenseRows, Gram, GramRows, Outcome, Rows, RowSets, Solutions
 from holdfast.registry import Registry
 
@@ -100,17 +100,7 @@ class Aggregator(ABC):
         return self._n_resisted(n) if n >= self.n_needed else 0
 
     def has_too_few(self, n: int) -> bool:
-        """Whether the rule resists no bad row among `n`, although it resists some among more.
-
-        Two rows that differ do not tell which of them is bad.
-
-        Example:
-            >>> from holdfast.aggregators import GeometricMedian, Mean
-            >>> GeometricMedian().has_too_few(2), GeometricMedian().has_too_few(3)
-            (True, False)
-            >>> Mean().has_too_few(2)
-            False
-        """
+        """Whether the rule resists no bad row among `n`, although it resists some among more."""
         return self.n_resisted(n) == 0 < self.n_resisted(MANY)
 
     @abstractmethod
@@ -238,7 +228,7 @@ class Aggregator(ABC):
             tensor([[0., 1., 0.],
                     [0., 0., 1.]], dtype=torch.float64)
         """
-        n = _check_grams(grams)
+        n = check_grams(grams)
         check_enough_rows(n, self.n_needed, self)
         context = CallContext(row_weights=row_weights).checked(self, n, 0)
         used = torch.arange(n)
@@ -276,21 +266,6 @@ class Aggregator(ABC):
         The rows of `sets` are those of the `context`.
         """
         return None
-
-
-def _check_grams(grams: object) -> int:
-    """Check for a finite tensor [t, n, n] with squared norms on the diagonals; return n."""
-    is_floating = isinstance(grams, Tensor) and grams.is_floating_point()
-    if not isinstance(grams, Tensor) or not is_floating or grams.ndim != 3:
-        raise failure("grams", "be a floating tensor [t, n, n]", shape_of(grams))
-    if grams.shape[1] != grams.shape[2] or grams.shape[1] == 0:
-        raise failure("grams", "have as many rows as columns, at least 1", tuple(grams.shape))
-    # A sum is finite only if all entries are; only an overflow must be told from these.
-    if not bool(torch.isfinite(grams.sum())) and not bool(torch.isfinite(grams).all()):
-        raise failure("grams", "be finite", "NaN or infinity")
-    if bool((grams.diagonal(dim1=1, dim2=2) < 0).any()):
-        raise failure("grams", "have squared norms on their diagonals", "a negative entry")
-    return grams.shape[1]
 
 
 rules: Registry[Aggregator] = Registry("rule", inner="rule")

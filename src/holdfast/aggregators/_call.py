@@ -15,6 +15,7 @@ from holdfast.checks import (
     check_row_weights,
     check_vector,
     failure,
+    shape_of,
 )
 
 # Names of the arguments, for what rules accept and need.
@@ -102,3 +103,18 @@ class CallContext:
 def _none_if_equal(weights: Tensor) -> Tensor | None:
     """None for equal weights, so that they give the same bits as no weights."""
     return None if bool((weights == weights[0]).all()) else weights
+
+
+def check_grams(grams: object) -> int:
+    """Check for a finite tensor [t, n, n] with squared norms on the diagonals; return n."""
+    is_floating = isinstance(grams, Tensor) and grams.is_floating_point()
+    if not isinstance(grams, Tensor) or not is_floating or grams.ndim != 3:
+        raise failure("grams", "be a floating tensor [t, n, n]", shape_of(grams))
+    if grams.shape[1] != grams.shape[2] or grams.shape[1] == 0:
+        raise failure("grams", "have as many rows as columns, at least 1", tuple(grams.shape))
+    # A sum is finite only if all entries are; only an overflow must be told from these.
+    if not bool(torch.isfinite(grams.sum())) and not bool(torch.isfinite(grams).all()):
+        raise failure("grams", "be finite", "NaN or infinity")
+    if bool((grams.diagonal(dim1=1, dim2=2) < 0).any()):
+        raise failure("grams", "have squared norms on their diagonals", "a negative entry")
+    return grams.shape[1]

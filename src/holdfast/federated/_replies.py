@@ -60,6 +60,11 @@ class Sorted(Generic[T]):
         """
         return 2 * len(self.good) > self.n_asked
 
+    @property
+    def reasons(self) -> str:
+        """Why replies were dropped, in one line."""
+        return "; ".join(f"{node}: {why}" for node, why in self.dropped.items())
+
     def drop(self, node: int, reason: str) -> None:
         """Drop a reply whose content is wrong."""
         self.good.pop(node, None)

@@ -4,7 +4,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
 from holdfast.aggregators import Aggregator, as_rule
-from holdfast.checks import check_positive, failure
+from holdfast.checks import failure
 from holdfast.federated._clients import Clients, Decision, RoundReport
 from holdfast.federated._model_arrays import ModelArrays, numbers_of
 from holdfast.federated._replies import (
@@ -32,7 +32,7 @@ from holdfast.federated._replies import (
     median_metrics,
     sort_replies,
 )
-from holdfast.federated._wrappable import check_wrappable
+from holdfast.federated._wrappable import check_options, check_wrappable
 from holdfast.monitor import Suspect
 from holdfast.seeds import stream
 
@@ -47,7 +47,7 @@ class _Round:
 
     model: ModelArrays
     arrays: ArrayRecord
-    asked: dict[int, str] = field(default_factory=dict)
+    asked: dict[int, str]
 
 
 class WrappingStrategy(Strategy, Generic[T]):
@@ -73,15 +73,8 @@ class WrappingStrategy(Strategy, Generic[T]):
         check_wrappable(strategy)
         if isinstance(strategy, WrappingStrategy):
             raise failure("strategy", "be one of Flower's", type(strategy).__name__)
-        check_positive("max_weight", max_weight)
-        if max_weight < 1:
-            raise failure("max_weight", "be at least 1, which makes all weights equal", max_weight)
-        if on_round is not None and not callable(on_round):
-            raise failure("on_round", "be a function of a RoundReport", type(on_round).__name__)
         self.strategy, self.rule = strategy, as_rule(rule)
-        needed = sorted(self.rule.needs - {"generator", "row_weights"})
-        if needed:
-            raise failure("rule", f"need no `{needed[0]}`, which a server does not have", self.rule)
+        check_options(self.rule, max_weight, on_round)
         self.max_weight = max_weight
         self.report: RoundReport | None = None
         self._on_round = on_round
@@ -132,9 +125,10 @@ class WrappingStrategy(Strategy, Generic[T]):
     def summary(self) -> None:
         flower_log.info("\t├──> Holdfast settings:")
         flower_log.info("\t│\t├── Rule: %s", self.rule)
-        takes = "row_weights" in self.rule.takes
-        weights = f"at most {self.max_weight:g} times the median" if takes else "not used by it"
-        flower_log.info("\t│\t├── Claimed numbers of examples: %s", weights)
+        claims = (
+            f"at most {self.max_weight:g} times the median" if self._weighs else "not used by it"
+        )
+        flower_log.info("\t│\t├── Claimed numbers of examples: %s", claims)
         flower_log.info("\t│\t└── Wrapped strategy: %s", type(self.strategy).__name__)
         self.strategy.summary()
 
@@ -204,6 +198,10 @@ class WrappingStrategy(Strategy, Generic[T]):
     def _weighted_by(self) -> str:
         return getattr(self.strategy, "weighted_by_key", "num-examples")
 
+    @property
+    def _weighs(self) -> bool:
+        return "row_weights" in self.rule.takes
+
     def _check_enough(self, found: Sorted[T]) -> None:
         """Check for a majority of good replies, and for as many as the rule needs."""
         n_good = len(found.good)
@@ -216,7 +214,7 @@ class WrappingStrategy(Strategy, Generic[T]):
     def _arguments(self, server_round: int, found: Sorted[T]) -> dict[str, Any]:
         """The keyword arguments of the rule."""
         arguments: dict[str, Any] = {}
-        if "row_weights" in self.rule.takes:
+        if self._weighs:
             arguments["row_weights"] = self._shares(found)
         if "generator" in self.rule.takes:
             arguments["generator"] = stream(0, "federated rule", server_round)
@@ -241,17 +239,15 @@ class WrappingStrategy(Strategy, Generic[T]):
         if decision is None:
             self._clients.observe_faulty(faulty)
         else:
+            if self.rule.has_too_few(len(nodes)):
+                text = "round %d: of %d replies, %s resists no bad one: ask more clients"
+                log.warning(text, server_round, len(nodes), self.rule)
             weights = dict(zip(nodes, decision.weights.tolist(), strict=True))
             rejected = [nodes[i] for i in torch.nonzero(decision.result.rejected)[:, 0].tolist()]
-            shares = self._shares(found) if "row_weights" in self.rule.takes else None
+            shares = self._shares(found) if self._weighs else None
             self._clients.observe(nodes, decision, shares, faulty)
         if found.dropped:
-            text = "; ".join(f"{node}: {why}" for node, why in found.dropped.items())
-            noun = "reply" if len(found.dropped) == 1 else "replies"
-            log.warning("round %d: dropped %d %s: %s", server_round, len(found.dropped), noun, text)
-        if self.rule.has_too_few(len(nodes)) and decision is not None:
-            text = "round %d: of %d replies, %s resists no bad one: ask more clients"
-            log.warning(text, server_round, len(nodes), self.rule)
+            log.warning("round %d: dropped replies: %s", server_round, found.reasons)
         assert self._round is not None
         self.report = RoundReport(
             round=server_round,

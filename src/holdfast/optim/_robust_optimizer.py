@@ -44,8 +44,7 @@ class RobustOptimizer(Optimizer):
 
     To clip gradients or to use a gradient scaler, call :meth:`backward` and then `step()`. A
     `step()` without rows and without `backward` raises an error, because a plain gradient is not
-    robust. Two rows do not tell which of them is bad: with fewer rows than the rule needs to resist
-    one, a warning is logged once.
+    robust. Two rows do not tell which is bad: with too few rows to resist one, a warning is logged.
 
     Args:
         optimizer: any torch optimizer whose `step` needs no closure.
