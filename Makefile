@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run reproduce results test test-slow package-test lowest-test fuzz check docs format bench clean
+.PHONY: setup lab run reproduce results test test-slow package-test lowest-test fuzz check docs format bench clean
 
 setup: $(VENV)/.installed
+
+lab: $(VENV)/.lab
 
 # torch first and by exact version: a looser range may pull gigabytes of CUDA libraries.
 $(VENV)/.torch:

@@ -21,15 +21,23 @@ REGISTRIES: list[Names[Any]] = [
 """Families to which pages add members."""
 
 
+def _is_example(request: pytest.FixtureRequest, suffix: str) -> bool:
+    return isinstance(request.node, pytest.DoctestItem) and request.node.path.suffix == suffix
+
+
 @pytest.fixture(autouse=True)
-def _example_names(doctest_namespace: dict[str, object]) -> None:
-    doctest_namespace["torch"] = torch
+def _example_names(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
+    """Docstrings need not import torch; pages do, so that a reader can paste them."""
+    if _is_example(request, ".py"):
+        doctest_namespace["torch"] = torch
+    else:  # the namespace is that of the whole session
+        doctest_namespace.pop("torch", None)
 
 
 @pytest.fixture(autouse=True)
 def _example_folder(request: pytest.FixtureRequest) -> Iterator[None]:
     """Pages of the documentation run in an empty folder, and what they register is forgotten."""
-    if not (isinstance(request.node, pytest.DoctestItem) and request.node.path.suffix == ".md"):
+    if not _is_example(request, ".md"):
         yield
         return
     # Asked for here, not in the signature: a folder for each of thousands of tests takes time.

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from benchmarks.hostile_rows import CASES, distance, ours
 
-from holdfast import threats
-
 DOCS = Path(__file__).parent.parent / "docs"
 LINES = [
     [cell.strip() for cell in line.replace(r"\|", "¦").strip("|").split("|")]
@@ -42,9 +40,3 @@ def test_the_speeds_are_the_recorded_ones() -> None:
     compared = {name: value for name, value in pairs.items() if name in ratios}
     assert len(compared) == 8
     assert compared == {name: ratios[name] for name in compared}
-
-
-def test_the_numbers_of_attacks_are_right() -> None:
-    shown = {line[0]: line[1] for line in LINES}
-    assert shown["attacks on gradients"] == str(len(threats.attacks.names))
-    assert shown["corrupted data"] == f"{len(threats.corruptions.names)} kinds"
