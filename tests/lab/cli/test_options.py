@@ -185,7 +185,8 @@ def test_what_is_odd_and_right_trains() -> None:
 
 
 def test_the_plan_says_if_a_mean_of_the_parameters_is_tested() -> None:
-    for average, wanted in {0.98: "0.98 of the past", 0.0: None}.items():
+    mean = "mean of the parameters over some 50 steps, 0.98 of the past"
+    for average, wanted in {0.98: mean, 0.0: None}.items():
         config = config_of(DEFAULTS | TINY | {"average": average}, default_steps=2)
         found = dict(plan(config, Path("run"))).get("tested", "")
         assert (wanted in found) if wanted else not found

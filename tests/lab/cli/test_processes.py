@@ -146,9 +146,13 @@ def test_an_attack_is_shown_as_a_table_and_as_json(runs: dict[str, Running], pla
 def test_workers_are_compared_by_accuracy_and_bytes() -> None:
     """What `make run` shows, with a small model and few steps."""
     small = ["--model", "logistic-regression", "--workers", "6", "--batch", "2", "--threads", "1"]
-    command = ["attack", *small, "--steps", "2", "--corrupt", "0.3", "--folder", "workers"]
+    length = ["--steps", "2", "--average", "0.5"]
+    command = ["attack", *small, *length, "--corrupt", "0.3", "--folder", "workers"]
     shown = invoke(*command).output
-    assert "2 steps of 6 workers; under attack 2 of 6 workers are bad" in shown
+    assert (
+        "2 steps of 6 workers; under attack 2 of 6 workers are bad; "
+        "tested: mean of the parameters over some 2 steps"
+    ) in shown
     assert "exchange is BGMD with worker memory" in shown
     found = json.loads(invoke(*command, "--json").output)
     methods = ("mean", "geometric-median", "radius-filter", "exchange")

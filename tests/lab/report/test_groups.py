@@ -126,6 +126,14 @@ def test_rules_and_threats_have_the_names_of_the_command_line() -> None:
     assert about(*runs[:2]).endswith("momentum 0.9, 40 % bad under attack, seed 0.")
 
 
+def test_a_mean_of_the_parameters_that_all_runs_tested_is_said() -> None:
+    runs = [run(average=0.98), run(average=0.98, rule=Mean())]
+    words = "tested: mean of the parameters over some 50 steps"
+    assert words in about(*runs)
+    assert "tested" not in about(*runs, run(rule=Krum(n_bad=3)))
+    assert "tested" not in about(run())
+
+
 def test_a_method_has_one_label_in_all_panels() -> None:
     fast, slow = Sgd(lr=0.1), Sgd(lr=0.01)
     runs = run(optimizer=fast), run(optimizer=slow), run(optimizer=fast, threat=FLIP)

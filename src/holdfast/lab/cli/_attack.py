@@ -16,7 +16,7 @@ from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
 from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
 from holdfast.lab.cli._summary import percent
-from holdfast.lab.config import Config, rule_names
+from holdfast.lab.config import Config, format_average, rule_names
 from holdfast.lab.records import Record, is_record, read_record
 from holdfast.lab.schemes import Exchange, schemes
 from holdfast.lab.sweep import n_cores, plan_runs
@@ -100,7 +100,8 @@ def _title(config: Config) -> str:
         n_bad = config.threat.adversaries.count(config.batch_size)
         bad = f"{n_bad} of {config.batch_size} samples are bad"
     length = f"{config.n_steps} steps of {config.n_rows} {what}"
-    return f"{config.model} on {config.data}, {length}; under attack {bad}"
+    tested = f"; tested: {format_average(config.average)}" if config.average else ""
+    return f"{config.model} on {config.data}, {length}; under attack {bad}{tested}"
 
 
 def _table(methods: list[str], attacks: list[str], records: Records) -> Table:

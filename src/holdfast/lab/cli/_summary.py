@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.aggregators import rules
-from holdfast.lab.config import Config, format_rule, format_threat
+from holdfast.lab.config import Config, format_average, format_rule, format_threat
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import Record
@@ -24,7 +24,7 @@ def plan(config: Config, folder: Path) -> Lines:
     data = config.data_set
     noun = "images" if len(data.shape) == 3 else "samples"
     length = f"{_steps(config.n_steps)} ({config.n_epochs:.2g} epochs)"
-    tested = f"mean of the parameters over steps, {config.average:g} of the past"
+    tested = f"{format_average(config.average)}, {config.average:g} of the past"
     return [
         ("data", f"{data.title}, {data.n_train:,} {noun}"),
         ("model", config.model),

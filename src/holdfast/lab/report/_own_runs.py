@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
+from holdfast.lab.config import format_average
 from holdfast.lab.records import Summary
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._comparison import Comparison, Contender, told
@@ -52,6 +54,7 @@ def about_runs(groups: Sequence[RunGroup]) -> str:
     shares = {group.settings["bad"] for group in groups if group.is_attacked}
     if len(shares) == 1 and "" not in shares:
         words.append(f"{shares.pop()} bad under attack")
+    words += _tested(groups)
     seeds = {_seeds(group) for group in groups}
     words += [f"seed {one}" if one.isdigit() else f"seeds {one}" for one in seeds][: len(seeds) < 2]
     return f"{', '.join(words)}." if words else ""
@@ -266,6 +269,13 @@ def _endings(group: RunGroup) -> str:
     if len(counts) == 1:
         return "" if "finished" in counts else next(iter(counts))
     return "; ".join(f"{n} {words}" for words, n in counts.items())
+
+
+def _tested(groups: Sequence[RunGroup]) -> list[str]:
+    """Say that a mean of the parameters was tested, if it was the same mean in all groups."""
+    weights: list[Any] = [run.config.get("average") for group in groups for run in group.runs]
+    is_same = all(isinstance(one, float) and 0 < one < 1 and one == weights[0] for one in weights)
+    return [f"tested: {format_average(weights[0])}"] if weights and is_same else []
 
 
 def _mostly(run: Summary, name: str) -> str:
