@@ -22,12 +22,14 @@ from holdfast.lab.report._run_groups import group_runs
 from holdfast.lab.report.figures import Chart, DataTable, chart
 from holdfast.lab.report.figures._line_panel import LinePanel
 from holdfast.lab.schemes import Exchange, SendEverything
-from holdfast.threats import Adversaries, LittleIsEnough, ScaledFlip
+from holdfast.threats import Adversaries, Huddle, LittleIsEnough, NonFinite, ScaledFlip
 from tests.lab.report.samples import collection, summary
 from tests.lab.report.samples import configured as run
 
 FLIP = Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=0.4))
 LITTLE = Threat(attack=LittleIsEnough(), adversaries=Adversaries(bad_fraction=0.4))
+HUDDLE = Threat(attack=Huddle(), adversaries=Adversaries(bad_fraction=0.4))
+NAN = Threat(attack=NonFinite(), adversaries=Adversaries(bad_fraction=0.4))
 ALWAYS = Adversaries(bad_fraction=0.4, redrawn=False)
 
 
@@ -216,6 +218,32 @@ def test_every_rule_meets_every_attack_in_one_table_with_the_least() -> None:
             ],
             "radius-filter kept at least 70.0 % under all 2 attacks; "
             "mean ended at 10.0 % under little-is-enough.",
+        ),
+        (
+            [
+                *(run(0.7, threat=threat) for threat in (FLIP, LITTLE, HUDDLE)),
+                *(lost(rule=Mean(), threat=threat) for threat in (FLIP, HUDDLE)),
+                run(0.5, rule=Mean(), threat=LITTLE),
+            ],
+            "radius-filter kept at least 70.0 % under all 3 attacks; "
+            "mean diverged under huddle and scaled-flip.",
+        ),
+        (
+            [
+                *(run(0.7, threat=threat) for threat in (FLIP, LITTLE, HUDDLE, NAN)),
+                *(lost(rule=Mean(), threat=threat) for threat in (FLIP, HUDDLE, NAN)),
+                run(0.5, rule=Mean(), threat=LITTLE),
+            ],
+            "radius-filter kept at least 70.0 % under all 4 attacks; "
+            "mean diverged under 3 of 4 attacks.",
+        ),
+        (
+            [
+                *(run(0.7, threat=threat) for threat in (FLIP, LITTLE)),
+                *(lost(rule=Mean(), threat=threat) for threat in (FLIP, LITTLE)),
+            ],
+            "radius-filter kept at least 70.0 % under all 2 attacks; "
+            "mean diverged under all 2 attacks.",
         ),
         ([lost(threat=FLIP)], "radius-filter diverged under scaled-flip."),
         (
