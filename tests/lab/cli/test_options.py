@@ -16,13 +16,16 @@ from typer.main import get_command
 from holdfast.aggregators import rules
 from holdfast.lab.cli import _list
 from holdfast.lab.cli._app import app
+from holdfast.lab.cli._attack import _config as compared_config
 from holdfast.lab.cli._config import config_of, typed_options
+from holdfast.lab.cli._defaults import DEFAULT_STEPS, RULES
 from holdfast.lab.cli._list import Kind, listings, names_of
-from holdfast.lab.cli._options import OPTIONS, flag_of
+from holdfast.lab.cli._option import flag_of
+from holdfast.lab.cli._options import OPTIONS
 from holdfast.lab.cli._spelling import SPELLING
 from holdfast.lab.cli._summary import plan
 from holdfast.lab.config import Config, Workers, parse_threat, rule_names, threat_names
-from holdfast.lab.optimizers import Adam, Sgd
+from holdfast.lab.optimizers import Adam, Sgd, optimizers
 from holdfast.lab.records import read_record
 from holdfast.lab.schemes import Exchange, SendEverything, schemes
 from holdfast.lab.training import run
@@ -323,6 +326,30 @@ def test_help_is_not_wider_than_the_terminal_and_breaks_no_sentence() -> None:
     # Lines of the docstring are not lines of the help.
     flat = invoke("train", "--help", env={"COLUMNS": "160"}).output
     assert "Under torchrun every rank computes one row." in flat
+
+
+def test_the_help_shows_the_defaults_that_a_command_really_has() -> None:
+    def help_of(command: str) -> str:
+        shown = invoke(command, "--help", env={"COLUMNS": "160"}).output
+        return " ".join(shown.replace("│", " ").split())
+
+    given = DEFAULTS | {"model": "mlp", "corrupt": 0.4}
+    workers = compared_config(given, "mean", "huddle")
+    rows = compared_config(given | {"rows": 9}, "mean", "huddle")
+    optimizer, of_rows = (optimizers.format(one.optimizer) for one in (workers, rows))
+    shown = help_of("attack")
+    for words in (
+        f"always or never. [default: ({workers.n_rows})]",
+        f"Number of steps. [default: ({workers.n_steps}; with --rows {rows.n_steps})]",
+        f"adamw. [default: ({optimizer}; with --rows {of_rows})]",
+        f"exchange; with --rows {', '.join(RULES)})]",
+        "Instead of --workers: slices of one batch. --batch",
+    ):
+        assert words in shown
+    shown = help_of("train")
+    assert f"in its folder. [default: ({DEFAULT_STEPS})]" in shown
+    assert "per step. [default: (32)]" in shown
+    assert "in its folder. [default:" not in help_of("resume")
 
 
 def test_the_page_has_every_option() -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from holdfast.checks import failure
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
+from holdfast.lab.cli._defaults import ATTACK_ROWS, ATTACK_WORKERS, ATTACKS, METHODS, RULES
 from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
 from holdfast.lab.cli._summary import percent
 from holdfast.lab.config import Config, format_average, rule_names
@@ -21,16 +22,6 @@ from holdfast.lab.records import Record, is_record, read_record
 from holdfast.lab.schemes import Exchange, schemes
 from holdfast.lab.sweep import n_cores, plan_runs
 from holdfast.registry import unknown_name
-
-ATTACKS = ["scaled-flip", "little-is-enough", "huddle"]
-
-WORKERS = {"workers": 20, "optimizer": "sgd(lr=0.05)", "steps": 400}
-METHODS = ["mean", "geometric-median", "radius-filter", Exchange.name]
-"""Rules for workers who send everything, and a scheme with its own rule."""
-
-ROWS = {"optimizer": "sgd(lr=0.05, momentum=0.9)", "steps": 60}
-RULES = ["mean", "coordinate-median", "geometric-median", "radius-filter", "bgmd"]
-"""For rows of one batch."""
 
 EXPLANATION = "exchange is BGMD with worker memory: all send the block that they agreed on, and keep the rest."
 
@@ -76,7 +67,7 @@ def _config(given: Mapping[str, Any], method: str, attack: str | None) -> Config
     honest = {"corrupt": None, "fixed": False, "whole_rows": False}
     options = {**given, "attack": attack, **({} if attack else honest)}
     has_workers = given["rows"] is None
-    defaults = WORKERS if has_workers else ROWS
+    defaults = ATTACK_WORKERS if has_workers else ATTACK_ROWS
     missing = {name: value for name, value in defaults.items() if options.get(name) is None}
     if given["epochs"] is not None:
         missing.pop("steps", None)

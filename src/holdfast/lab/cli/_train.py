@@ -13,6 +13,7 @@ from holdfast.checks import check_nonnegative, failure
 from holdfast.lab.cli._board import print_lines
 from holdfast.lab.cli._config import check_model, check_same_options, config_of
 from holdfast.lab.cli._console import console, is_live
+from holdfast.lab.cli._defaults import DEFAULT_STEPS
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._launch import is_launched
 from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
@@ -24,8 +25,6 @@ from holdfast.lab.training import read_own
 
 if TYPE_CHECKING:
     from holdfast.distributed import Ranks
-
-DEFAULT_STEPS = 300
 
 
 def train(given: Mapping[str, Any]) -> None:
