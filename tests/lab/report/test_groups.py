@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.aggregators import CovarianceFilter, GeometricMedian, Krum, Mean
+from holdfast.aggregators import Aggregator, CovarianceFilter, GeometricMedian, Krum, Mean
 from holdfast.lab.config import Threat, Workers, parse_rule
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.records import Summary, config_hash
@@ -21,6 +21,7 @@ from holdfast.lab.report._own_runs import (
 from holdfast.lab.report._run_groups import group_runs
 from holdfast.lab.report.figures import Chart, DataTable, chart
 from holdfast.lab.report.figures._line_panel import LinePanel
+from holdfast.lab.report.figures._row_weights import MIN_STEPS
 from holdfast.lab.schemes import Exchange, SendEverything
 from holdfast.threats import Adversaries, Huddle, LittleIsEnough, NonFinite, ScaledFlip
 from tests.lab.report.samples import collection, summary
@@ -328,6 +329,35 @@ def test_what_is_the_same_for_all_workers_is_not_repeated() -> None:
     found = rows_of(worker_table(group_runs(runs), compared(*runs), labels_of(*runs)))
     assert sorted(row["suspects at the end"] for row in found) == ["2", "none"]
     assert "rejected in most rounds" not in found[0]
+
+
+def test_weights_that_are_not_shown_are_said_to_be_in_the_table() -> None:
+    attacked = replace(FLIP, adversaries=ALWAYS)
+    rules = [Mean(), GeometricMedian(), CovarianceFilter(), *(Krum(n_bad=n) for n in (1, 2, 3, 4))]
+    runs = [weighted_run(rule, attacked) for rule in rules]
+
+    def note(some: list[Summary]) -> str:
+        items = run_items(group_runs(some), compared(*some), collection(*some))
+        (found,) = [one for one in items if isinstance(one, Chart) and one.kind == "row-weights"]
+        return found.note
+
+    words = 'Shown are the first 6 of 7 combinations of rule and attack; the table "All runs" has'
+    assert words in note(runs)
+    assert "Shown are" not in note(runs[:6])
+
+
+def weighted_run(rule: Aggregator, threat: Threat) -> Summary:
+    """A run with workers that has recorded the weights of rows at many steps."""
+    made = worker_run(SendEverything(), threat, rule=rule)
+    n = MIN_STEPS
+    rows = replace(
+        made.rows,
+        step=tuple(range(1, n + 1)),
+        weights=((0.05,) * 20,) * n,
+        bad=((0, 1),) * n,
+        rejected=((),) * n,
+    )
+    return replace(made, rows=rows)
 
 
 def test_losses_of_a_run_that_diverges_do_not_flatten_the_others() -> None:

@@ -34,6 +34,9 @@ DESCRIBED = (
 
 LEAST = "least over attacks"
 
+ALL_RUNS = "All runs"
+"""Title of the table with one line per setting."""
+
 NONE = "—"
 """Shown where there is nothing."""
 
@@ -155,7 +158,7 @@ def run_table(groups: Sequence[RunGroup], labels: Labels) -> DataTable:
         for name, cells in columns.items()
         if name in ("rule", "seeds", "accuracy (%)") or any(cells)
     }
-    return _table("All runs", kept, groups, labels)
+    return _table(ALL_RUNS, kept, groups, labels)
 
 
 def worker_table(groups: Sequence[RunGroup], comparison: Comparison, labels: Labels) -> DataTable:
@@ -206,11 +209,19 @@ def run_curves(groups: Sequence[RunGroup], comparison: Comparison, labels: Label
 def _weights(groups: Sequence[RunGroup], comparison: Comparison, labels: Labels) -> RowWeights:
     threats = _threats(comparison)
     shown = [group.hashes[0] for group in groups][:MAX_WEIGHTED]
-    left_out = f" The first {MAX_WEIGHTED} of {len(groups)}." if len(groups) > len(shown) else ""
+    note = (
+        "Of the first seed. A dot marks a bad worker, who has no color without weight. Bad workers "
+        "who stay close together may carry most of the weight although the result stays near the "
+        "honest rows."
+    )
+    if len(groups) > len(shown):
+        note += (
+            f" Shown are the first {len(shown)} of {len(groups)} combinations of rule and attack; "
+            f'the table "{ALL_RUNS}" has the mean weight of bad rows for each.'
+        )
     return RowWeights(
         title="Weight given to each worker",
-        note="Of the first seed. A dot marks a bad worker; a rule that resists gives it no weight, "
-        f"and so no color.{left_out}",
+        note=note,
         panels={f"{labels[key]}, {threats[key]}": key for key in shown},
     )
 
