@@ -92,8 +92,8 @@ def test_seeds_are_one_group_and_learning_rates_are_not() -> None:
     ]
     shown = [(row["lr"], row["seeds"], row["accuracy (%)"], row["range"]) for row in table(*runs)]
     assert shown == [
-        ("0.01", "0 to 2", "65.0", "60.0 to 70.0"),
-        ("0.1", "0 to 2", "85.0", "80.0 to 90.0"),
+        ("0.01", "3 seeds: 0 to 2", "65.0", "60.0 to 70.0"),
+        ("0.1", "3 seeds: 0 to 2", "85.0", "80.0 to 90.0"),
     ]
     steps = [10, 20, 30, 40]
     assert lines(*runs) == {
@@ -106,8 +106,13 @@ def test_no_run_vanishes_when_evaluation_steps_differ() -> None:
     seldom = replace(seldom, evaluations=seldom.evaluations[2:3])
     # How often a run is recorded does not change its result: both are seeds of one line.
     assert lines(often, seldom) == {"clean": {"radius-filter": [10, 20, 30, 40, 30]}}
+    assert [row["seeds"] for row in table(often)] == ["seed 0"]
     (row,) = table(often, seldom)
-    assert (row["seeds"], row["accuracy (%)"], row["range"]) == ("0, 1", "62.5", "45.0 to 80.0")
+    assert (row["seeds"], row["accuracy (%)"], row["range"]) == (
+        "2 seeds: 0, 1",
+        "62.5",
+        "45.0 to 80.0",
+    )
 
 
 def test_rules_and_threats_have_the_names_of_the_command_line() -> None:

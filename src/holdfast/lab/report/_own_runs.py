@@ -12,7 +12,14 @@ from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._comparison import Comparison, Contender, told
 from holdfast.lab.report._formatting import ending, number, percent
 from holdfast.lab.report._outcome import Outcome, outcome
-from holdfast.lab.report._run_groups import NAMED, RunGroup, differing, ranges, short_names
+from holdfast.lab.report._run_groups import (
+    NAMED,
+    RunGroup,
+    differing,
+    named_seeds,
+    ranges,
+    short_names,
+)
 from holdfast.lab.report.figures import (
     Cell,
     Chart,
@@ -59,7 +66,7 @@ def about_runs(groups: Sequence[RunGroup]) -> str:
         words.append(f"{shares.pop()} bad under attack")
     words += _tested(groups)
     seeds = {_seeds(group) for group in groups}
-    words += [f"seed {one}" if one.isdigit() else f"seeds {one}" for one in seeds][: len(seeds) < 2]
+    words += seeds if len(seeds) == 1 else []
     return f"{', '.join(words)}." if words else ""
 
 
@@ -255,10 +262,7 @@ def _differ(groups: Sequence[RunGroup], name: str) -> bool:
 
 
 def _seeds(group: RunGroup) -> str:
-    seeds = [run.config.get("seed", "") for run in group.runs]
-    numbers = [seed for seed in seeds if isinstance(seed, int)]
-    others = [str(seed) for seed in seeds if not isinstance(seed, int)]
-    return ", ".join(filter(None, [ranges(numbers), *others]))
+    return named_seeds(run.config["seed"] for run in group.runs if "seed" in run.config)
 
 
 def _outcome(group: RunGroup) -> Outcome:
