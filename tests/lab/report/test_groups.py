@@ -15,10 +15,9 @@ from holdfast.lab.report._own_runs import (
     accuracy_map,
     run_curves,
     run_items,
-    run_table,
-    worker_table,
 )
 from holdfast.lab.report._run_groups import group_runs
+from holdfast.lab.report._run_tables import run_table, worker_table
 from holdfast.lab.report.figures import Chart, DataTable, chart
 from holdfast.lab.report.figures._line_panel import LinePanel
 from holdfast.lab.report.figures._row_weights import MIN_STEPS
@@ -159,6 +158,14 @@ def test_what_names_do_not_tell_apart_is_a_column() -> None:
     shown = [(row["fixed"], row["steps"]) for row in table(*runs)]
     assert sorted(shown) == [("", "40"), ("", "50"), ("true", "40"), ("true", "50")]
     assert list(lines(*runs)) == ["scaled-flip", "scaled-flip, fixed"]
+
+
+def test_many_settings_share_a_column() -> None:
+    runs = [run(), run(rule=Mean(), n_steps=50, row_size=8, model="mlp", optimizer=Sgd(lr=0.1))]
+    (other, first) = table(*runs)
+    assert list(first) == ["rule", "settings", "seeds", "accuracy (%)"]
+    assert first["settings"] == "model lenet, batch 16, lr 0.01, momentum 0.9, 600 steps"
+    assert other["settings"] == "model mlp, batch 8, lr 0.1, momentum 0.0, 50 steps"
 
 
 def test_diverged_and_unfinished_runs_are_named() -> None:
