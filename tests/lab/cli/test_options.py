@@ -23,10 +23,10 @@ from holdfast.lab.cli._list import Kind, listings, names_of
 from holdfast.lab.cli._option import flag_of
 from holdfast.lab.cli._options import OPTIONS
 from holdfast.lab.cli._spelling import SPELLING
-from holdfast.lab.cli._summary import plan
+from holdfast.lab.cli._summary import ending, plan, result_of
 from holdfast.lab.config import Config, Workers, parse_threat, rule_names, threat_names
 from holdfast.lab.optimizers import Adam, Sgd, optimizers
-from holdfast.lab.records import read_record
+from holdfast.lab.records import Record, read_record
 from holdfast.lab.schemes import Exchange, SendEverything, schemes
 from holdfast.lab.training import run
 from holdfast.threats import Adversaries
@@ -193,6 +193,19 @@ def test_the_plan_says_if_a_mean_of_the_parameters_is_tested() -> None:
         config = config_of(DEFAULTS | TINY | {"average": average}, default_steps=2)
         found = dict(plan(config, Path("run"))).get("tested", "")
         assert (wanted in found) if wanted else not found
+
+
+def test_numbers_of_steps_have_separators() -> None:
+    config = config_of(DEFAULTS | TINY | {"steps": 5000}, default_steps=2)
+    assert dict(plan(config, Path("run")))["training"].startswith("5,000 steps (")
+    record = Record(
+        folder=Path("run"),
+        run={"config": {"n_steps": 5000}, "hash": ""},
+        entries=[{"step": n} for n in range(1, 1235)],
+        end=None,
+    )
+    assert ending(record) == "stopped after step 1,234 of 5,000"
+    assert result_of(record) == "stopped after step 1,234"
 
 
 def test_tensorboard_files_are_written() -> None:

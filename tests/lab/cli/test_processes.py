@@ -248,6 +248,25 @@ def test_two_signals_stop_at_once_and_another_process_is_kept_out(
     assert_resumes(folder, whole)
 
 
+def test_a_run_stopped_before_its_first_checkpoint_begins_again(
+    tmp_path: Path, whole: list[Any]
+) -> None:
+    command = [*TRAIN, "--folder", "run"]
+    with started(tmp_path, *command) as running:
+        running.until(lambda: n_entries(tmp_path / "run") >= 5)
+        running.send(signal.SIGSTOP)
+        running.send(signal.SIGINT)
+        running.send(signal.SIGTERM)
+        running.send(signal.SIGCONT)
+        assert running.wait() in (130, 143)
+        last = "Stopped. There is no checkpoint yet: the same command begins again."
+        assert running.error.splitlines()[-1] == last
+    result = invoke(*command[:-1], str(tmp_path / "run"))
+    assert result.exit_code == 0
+    assert "Resuming" not in result.output
+    assert timeless(tmp_path / "run") == whole
+
+
 def test_a_request_to_terminate_stops_after_the_step(tmp_path: Path, whole: list[Any]) -> None:
     folder = tmp_path / "run"
     with started(tmp_path, *TRAIN, "--folder", "run", "--quiet") as running:

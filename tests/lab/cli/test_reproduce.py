@@ -196,7 +196,7 @@ def test_wrong_use_is_one_sentence(arguments: list[str], words: list[str]) -> No
 
 def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
-    assert_refused(invoke("reproduce", "toy", *SMOKE), "runs", code=1)
+    assert_refused(invoke("reproduce", "toy", *SMOKE), "runs, which is a file")
 
 
 def test_more_runs_than_cores_are_made_with_a_warning() -> None:

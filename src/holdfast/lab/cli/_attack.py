@@ -14,7 +14,14 @@ from holdfast.lab.cli._attack_table import Records, attack_table, seconds_of
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
 from holdfast.lab.cli._defaults import ATTACK_ROWS, ATTACK_WORKERS, ATTACKS, METHODS, RULES
-from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
+from holdfast.lab.cli._runs import (
+    check_folder,
+    fetch_missing,
+    interrupts,
+    parse_device,
+    screen_for,
+    sweep_runs,
+)
 from holdfast.lab.config import Config, format_average, rule_names
 from holdfast.lab.records import is_record, read_record
 from holdfast.lab.schemes import Exchange, schemes
@@ -27,6 +34,7 @@ EXPLANATION = "exchange is BGMD with worker memory: all send the block that they
 def attack(given: Mapping[str, Any]) -> None:
     """Train with every rule, without and with each attack, and compare the results."""
     quiet, as_json, folder = given["quiet"], given["json"], given["runs"]
+    check_folder(folder)
     methods = list(dict.fromkeys(given["rules"] or (METHODS if given["rows"] is None else RULES)))
     attacks = list(dict.fromkeys(given["attacks"] or ATTACKS))
     keys = [(method, attack) for method in methods for attack in (None, *attacks)]
@@ -89,7 +97,7 @@ def _title(config: Config) -> str:
     else:
         n_bad = config.threat.adversaries.count(config.batch_size)
         bad = f"{n_bad} of {config.batch_size} samples are bad"
-    length = f"{config.n_steps} steps of {config.n_rows} {what}"
+    length = f"{config.n_steps:,} steps of {config.n_rows} {what}"
     tested = f"; tested: {format_average(config.average)}" if config.average else ""
     return f"{config.model} on {config.data}, {length}; under attack {bad}{tested}"
 

@@ -102,7 +102,7 @@ class Board(SweepObserver):
         for run, entry in self._active.items():
             step, n_steps = entry.get("step", 0), run.config.n_steps
             bar = ProgressBar(total=n_steps, completed=step, width=width)
-            rows.add_row(bar, f"{step}/{n_steps}", self._words(run, entry))
+            rows.add_row(bar, f"{step:,}/{n_steps:,}", self._words(run, entry))
         head = [Text(self._title, style="bold")] if self._title is not None else []
         return Group(*head, Text(", ".join(self._counts())), rows, *self._latest)
 

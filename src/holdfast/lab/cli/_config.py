@@ -205,7 +205,7 @@ def _n_steps(given: Mapping[str, Any], default: int, data: DataDescription | Own
     epochs: float | None = given["epochs"]
     if steps is None and epochs is None:
         return default
-    check_one_of({"--steps": steps, "--epochs": epochs})
+    check_one_of({"--steps": steps, "--epochs": epochs}, may_omit=True)
     if steps is not None:
         return steps
     assert epochs is not None

@@ -59,7 +59,7 @@ def outcome(record: Record, resume: str) -> Lines:
 def ending(record: Record) -> str:
     """Describe how a run ended."""
     if record.end is None:
-        return f"stopped after step {record.n_steps} of {record.config['n_steps']}"
+        return f"stopped after step {record.n_steps:,} of {record.config['n_steps']:,}"
     if record.end["end"] == "diverged":
         return f"diverged. {record.end['reason']}"
     seconds = sum(record.seconds_per_step().values()) * record.n_steps
@@ -76,9 +76,9 @@ def last_line(record: Record, resume: str) -> str:
 def result_of(record: Record) -> str:
     """Describe the result of a run in a few words."""
     if record.end is None:
-        return f"stopped after step {record.n_steps}"
+        return f"stopped after step {record.n_steps:,}"
     if record.end["end"] == "diverged":
-        return f"diverged after step {record.end['step']}"
+        return f"diverged after step {record.end['step']:,}"
     return percent(record.accuracy)
 
 
@@ -119,7 +119,7 @@ def duration(seconds: float) -> str:
 
 
 def _steps(n: int) -> str:
-    return f"{n} step" if n == 1 else f"{n} steps"
+    return f"{n} step" if n == 1 else f"{n:,} steps"
 
 
 def _loss(loss: float) -> str:
