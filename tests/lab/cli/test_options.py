@@ -23,7 +23,7 @@ from holdfast.lab.cli._list import Kind, listings, names_of
 from holdfast.lab.cli._option import flag_of
 from holdfast.lab.cli._options import OPTIONS
 from holdfast.lab.cli._spelling import SPELLING
-from holdfast.lab.cli._summary import ending, plan, result_of
+from holdfast.lab.cli._summary import defenseless, ending, plan, result_of
 from holdfast.lab.config import Config, Workers, parse_threat, rule_names, threat_names
 from holdfast.lab.optimizers import Adam, Sgd, optimizers
 from holdfast.lab.records import Record, read_record
@@ -206,6 +206,38 @@ def test_numbers_of_steps_have_separators() -> None:
     )
     assert ending(record) == "stopped after step 1,234 of 5,000"
     assert result_of(record) == "stopped after step 1,234"
+
+
+def test_a_rule_that_resists_nothing_with_so_few_rows_is_noted() -> None:
+    too_few = ["train", *SMALL, "--rows", "2", "--steps", "1"]
+    text = "Note: With 2 rows, radius-filter resists no bad row; it needs at least 3.\n"
+    assert invoke(*too_few, "--folder", "few").stderr == text
+    assert invoke(*too_few, "--folder", "few").stderr == ""  # which has ended
+    assert invoke(*too_few, "--folder", "quiet", "--quiet").stderr == ""
+    assert invoke(*too_few, "--folder", "mean", "--rule", "mean").stderr == ""
+    assert invoke(*too_few, "--folder", "enough", "--rows", "3").stderr == ""
+    compared = ["attack", "huddle", *SMALL, "--rows", "2", "--steps", "1", "--corrupt", "0.5"]
+    assert invoke(*compared, "--rule", "mean", "--rule", "radius-filter").stderr == text
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"rule": "mean", "rows": 2}, None),
+        ({"rule": "geometric-median", "rows": 3}, None),
+        (
+            {"rule": "geometric-median", "rows": 1},
+            "With 1 row, geometric-median resists no bad row",
+        ),
+        ({"rule": "norm-trim(bad_fraction=0.2)", "rows": 4}, "it needs at least 5."),
+        ({"rows": None, "workers": 2, "send": 0.5}, "geometric-median resists no bad worker;"),
+    ],
+)
+def test_only_rules_that_resist_more_with_more_rows_are_noted(
+    given: dict[str, Any], wanted: str | None
+) -> None:
+    found = defenseless(config_of(DEFAULTS | TINY | given, default_steps=1))
+    assert (found is None) if wanted is None else (wanted in (found or ""))
 
 
 def test_tensorboard_files_are_written() -> None:

@@ -18,6 +18,7 @@ from holdfast.lab.cli._runs import (
     check_folder,
     fetch_missing,
     interrupts,
+    note_defenseless,
     parse_device,
     screen_for,
     sweep_runs,
@@ -40,6 +41,7 @@ def attack(given: Mapping[str, Any]) -> None:
     keys = [(method, attack) for method in methods for attack in (None, *attacks)]
     configs = [_config(given, method, attack) for method, attack in keys]
     runs, title = plan_runs(configs, folder), _title(configs[1])
+    note_defenseless(runs, given)
     is_on_cpu = parse_device(given["device"]).type == "cpu"
     n_workers = given["jobs"] or (n_cores() if is_on_cpu else 1)
     with closing(screen_for(title=title, quiet=quiet, json=as_json)) as screen:

@@ -16,9 +16,10 @@ from holdfast.checks import failure
 from holdfast.errors import MissingDataError
 from holdfast.lab.cli._board import Board
 from holdfast.lab.cli._console import console, error_console, is_live
-from holdfast.lab.cli._errors import ExitCode
+from holdfast.lab.cli._errors import ExitCode, note
 from holdfast.lab.cli._lines import Form, Lines
 from holdfast.lab.cli._list import listings
+from holdfast.lab.cli._summary import defenseless
 from holdfast.lab.data import fetch, locate, locate_own_data
 from holdfast.lab.sweep import PlannedRun, SweepResult, sweep
 
@@ -48,6 +49,14 @@ def check_folder(folder: Path) -> None:
     if there is not None and not there.is_dir():
         is_it = "a file" if there == folder else f"in {there}, a file"
         raise failure("--folder", "be a folder or a new name", f"{folder}, which is {is_it}")
+
+
+def note_defenseless(runs: Sequence[PlannedRun], given: Mapping[str, Any]) -> None:
+    """Note rules that resist no bad row because there are too few; runs that ended are known."""
+    texts = (defenseless(run.config) for run in runs if not run.has_ended)
+    for text in dict.fromkeys(texts if not given["quiet"] else ()):
+        if text is not None:
+            note(text)
 
 
 def fetch_missing(runs: Sequence[PlannedRun], screen: Screen, given: Mapping[str, Any]) -> None:

@@ -15,6 +15,9 @@ from holdfast.lab.schemes import schemes
 from holdfast.robust_step import memories
 from holdfast.selectors import selectors
 
+MOST_ROWS = 1000
+"""With which a rule that resists bad rows resists one."""
+
 Lines = list[tuple[str, str]]
 """Pairs of label and text."""
 
@@ -36,6 +39,19 @@ def plan(config: Config, folder: Path) -> Lines:
         ("seed", str(config.seed)),
         ("record", str(folder)),
     ]
+
+
+def defenseless(config: Config) -> str | None:
+    """Say that the rule would resist bad rows, but none among so few; None if that is not so."""
+    rule, n = config.rule, config.n_rows
+    if rule.n_resisted(n) > 0:
+        return None
+    enough = next((m for m in range(n + 1, MOST_ROWS) if rule.n_resisted(m) > 0), None)
+    if enough is None:  # as the mean, which resists none ever
+        return None
+    noun = "row" if config.workers is None else "worker"
+    few = f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    return f"With {few}, {rules.format(rule)} resists no bad {noun}; it needs at least {enough}."
 
 
 def outcome(record: Record, resume: str) -> Lines:

@@ -16,7 +16,14 @@ from holdfast.lab.cli._console import console, is_live
 from holdfast.lab.cli._defaults import DEFAULT_STEPS
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._launch import is_launched
-from holdfast.lab.cli._runs import check_folder, fetch_missing, interrupts, screen_for, sweep_runs
+from holdfast.lab.cli._runs import (
+    check_folder,
+    fetch_missing,
+    interrupts,
+    note_defenseless,
+    screen_for,
+    sweep_runs,
+)
 from holdfast.lab.cli._summary import last_line, outcome, resume_command
 from holdfast.lab.config import Config, config_from_json, run_name
 from holdfast.lab.records import Record, is_record, read_record
@@ -65,6 +72,7 @@ def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
     check_folder(folder)
     _check_same_run(config, folder)
     runs = [PlannedRun(config, folder)]
+    note_defenseless(runs, given)
     resume_text = resume_command(folder, data_dir=given["data_dir"])
     received: list[ExitCode] = []
     with closing(screen_for(quiet=given["quiet"], json=given["json"])) as screen:
