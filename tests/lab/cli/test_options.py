@@ -397,6 +397,20 @@ def test_the_help_shows_the_defaults_that_a_command_really_has() -> None:
     assert "in its folder. [default:" not in help_of("resume")
 
 
+def test_the_help_says_what_arguments_are() -> None:
+    for command, words in (
+        ("attack", "by default scaled-flip, little-is-enough, huddle."),
+        ("report", "Folders or compact files"),
+        ("resume", "Folder of the run."),
+        ("reproduce", "Table or figure"),
+        ("data fetch", "Data set; see"),
+        ("list", "Kind of names"),
+    ):
+        with case(command):
+            shown = invoke(*command.split(), "--help", env={"COLUMNS": "160"}).output
+            assert words in shown
+
+
 def test_the_page_has_every_option() -> None:
     page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
     group = get_command(app)

@@ -33,7 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-data_app = typer.Typer(help="List and fetch data sets.", no_args_is_help=True)
+data_app = typer.Typer(cls=Commands, help="List and fetch data sets.", no_args_is_help=True)
 
 THREAT = ("fixed", "whole_rows")
 SENDING = ("send", "scheme")

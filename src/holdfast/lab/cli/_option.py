@@ -37,6 +37,7 @@ class Option:
         self._value = value
         self.default = inspect.Parameter.empty if default is ... else default
         self.field = field
+        self.help = text
         self._flags = flags
         self._more = {"help": text, **more}
         if kind is not None:
