@@ -16,14 +16,17 @@ from typer.main import get_command
 from holdfast.aggregators import rules
 from holdfast.lab.cli import _list
 from holdfast.lab.cli._app import app
+from holdfast.lab.cli._attack import _config as compared_config
 from holdfast.lab.cli._config import config_of, typed_options
+from holdfast.lab.cli._defaults import DEFAULT_STEPS, RULES
 from holdfast.lab.cli._list import Kind, listings, names_of
-from holdfast.lab.cli._options import OPTIONS, flag_of
+from holdfast.lab.cli._option import flag_of
+from holdfast.lab.cli._options import OPTIONS
 from holdfast.lab.cli._spelling import SPELLING
-from holdfast.lab.cli._summary import plan
+from holdfast.lab.cli._summary import defenseless, ending, plan, result_of
 from holdfast.lab.config import Config, Workers, parse_threat, rule_names, threat_names
-from holdfast.lab.optimizers import Adam, Sgd
-from holdfast.lab.records import read_record
+from holdfast.lab.optimizers import Adam, Sgd, optimizers
+from holdfast.lab.records import Record, read_record
 from holdfast.lab.schemes import Exchange, SendEverything, schemes
 from holdfast.lab.training import run
 from holdfast.threats import Adversaries
@@ -185,10 +188,56 @@ def test_what_is_odd_and_right_trains() -> None:
 
 
 def test_the_plan_says_if_a_mean_of_the_parameters_is_tested() -> None:
-    for average, wanted in {0.98: "0.98 of the past", 0.0: None}.items():
+    mean = "mean of the parameters over some 50 steps, 0.98 of the past"
+    for average, wanted in {0.98: mean, 0.0: None}.items():
         config = config_of(DEFAULTS | TINY | {"average": average}, default_steps=2)
         found = dict(plan(config, Path("run"))).get("tested", "")
         assert (wanted in found) if wanted else not found
+
+
+def test_numbers_of_steps_have_separators() -> None:
+    config = config_of(DEFAULTS | TINY | {"steps": 5000}, default_steps=2)
+    assert dict(plan(config, Path("run")))["training"].startswith("5,000 steps (")
+    record = Record(
+        folder=Path("run"),
+        run={"config": {"n_steps": 5000}, "hash": ""},
+        entries=[{"step": n} for n in range(1, 1235)],
+        end=None,
+    )
+    assert ending(record) == "stopped after step 1,234 of 5,000"
+    assert result_of(record) == "stopped after step 1,234"
+
+
+def test_a_rule_that_resists_nothing_with_so_few_rows_is_noted() -> None:
+    too_few = ["train", *SMALL, "--rows", "2", "--steps", "1"]
+    text = "Note: With 2 rows, radius-filter resists no bad row; it needs at least 3.\n"
+    assert invoke(*too_few, "--folder", "few").stderr == text
+    assert invoke(*too_few, "--folder", "few").stderr == ""  # which has ended
+    assert invoke(*too_few, "--folder", "quiet", "--quiet").stderr == ""
+    assert invoke(*too_few, "--folder", "mean", "--rule", "mean").stderr == ""
+    assert invoke(*too_few, "--folder", "enough", "--rows", "3").stderr == ""
+    compared = ["attack", "huddle", *SMALL, "--rows", "2", "--steps", "1", "--corrupt", "0.5"]
+    assert invoke(*compared, "--rule", "mean", "--rule", "radius-filter").stderr == text
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"rule": "mean", "rows": 2}, None),
+        ({"rule": "geometric-median", "rows": 3}, None),
+        (
+            {"rule": "geometric-median", "rows": 1},
+            "With 1 row, geometric-median resists no bad row",
+        ),
+        ({"rule": "norm-trim(bad_fraction=0.2)", "rows": 4}, "it needs at least 5."),
+        ({"rows": None, "workers": 2, "send": 0.5}, "geometric-median resists no bad worker;"),
+    ],
+)
+def test_only_rules_that_resist_more_with_more_rows_are_noted(
+    given: dict[str, Any], wanted: str | None
+) -> None:
+    found = defenseless(config_of(DEFAULTS | TINY | given, default_steps=1))
+    assert (found is None) if wanted is None else (wanted in (found or ""))
 
 
 def test_tensorboard_files_are_written() -> None:
@@ -322,6 +371,44 @@ def test_help_is_not_wider_than_the_terminal_and_breaks_no_sentence() -> None:
     # Lines of the docstring are not lines of the help.
     flat = invoke("train", "--help", env={"COLUMNS": "160"}).output
     assert "Under torchrun every rank computes one row." in flat
+
+
+def test_the_help_shows_the_defaults_that_a_command_really_has() -> None:
+    def help_of(command: str) -> str:
+        shown = invoke(command, "--help", env={"COLUMNS": "160"}).output
+        return " ".join(shown.replace("│", " ").split())
+
+    given = DEFAULTS | {"model": "mlp", "corrupt": 0.4}
+    workers = compared_config(given, "mean", "huddle")
+    rows = compared_config(given | {"rows": 9}, "mean", "huddle")
+    optimizer, of_rows = (optimizers.format(one.optimizer) for one in (workers, rows))
+    shown = help_of("attack")
+    for words in (
+        f"always or never. [default: ({workers.n_rows})]",
+        f"Number of steps. [default: ({workers.n_steps}; with --rows {rows.n_steps})]",
+        f"adamw. [default: ({optimizer}; with --rows {of_rows})]",
+        f"exchange; with --rows {', '.join(RULES)})]",
+        "Instead of --workers: slices of one batch. --batch",
+    ):
+        assert words in shown
+    shown = help_of("train")
+    assert f"in its folder. [default: ({DEFAULT_STEPS})]" in shown
+    assert "per step. [default: (32)]" in shown
+    assert "in its folder. [default:" not in help_of("resume")
+
+
+def test_the_help_says_what_arguments_are() -> None:
+    for command, words in (
+        ("attack", "by default scaled-flip, little-is-enough, huddle."),
+        ("report", "Folders or compact files"),
+        ("resume", "Folder of the run."),
+        ("reproduce", "Table or figure"),
+        ("data fetch", "Data set; see"),
+        ("list", "Kind of names"),
+    ):
+        with case(command):
+            shown = invoke(*command.split(), "--help", env={"COLUMNS": "160"}).output
+            assert words in shown
 
 
 def test_the_page_has_every_option() -> None:

@@ -146,9 +146,13 @@ def test_an_attack_is_shown_as_a_table_and_as_json(runs: dict[str, Running], pla
 def test_workers_are_compared_by_accuracy_and_bytes() -> None:
     """What `make run` shows, with a small model and few steps."""
     small = ["--model", "logistic-regression", "--workers", "6", "--batch", "2", "--threads", "1"]
-    command = ["attack", *small, "--steps", "2", "--corrupt", "0.3", "--folder", "workers"]
+    length = ["--steps", "2", "--average", "0.5"]
+    command = ["attack", *small, *length, "--corrupt", "0.3", "--folder", "workers"]
     shown = invoke(*command).output
-    assert "2 steps of 6 workers; under attack 2 of 6 workers are bad" in shown
+    assert (
+        "2 steps of 6 workers; under attack 2 of 6 workers are bad; "
+        "tested: mean of the parameters over some 2 steps"
+    ) in shown
     assert "exchange is BGMD with worker memory" in shown
     found = json.loads(invoke(*command, "--json").output)
     methods = ("mean", "geometric-median", "radius-filter", "exchange")
@@ -242,6 +246,25 @@ def test_two_signals_stop_at_once_and_another_process_is_kept_out(
         assert "Stopped. To resume: holdfast resume run" in running.error
         assert "Traceback" not in running.error
     assert_resumes(folder, whole)
+
+
+def test_a_run_stopped_before_its_first_checkpoint_begins_again(
+    tmp_path: Path, whole: list[Any]
+) -> None:
+    command = [*TRAIN, "--folder", "run"]
+    with started(tmp_path, *command) as running:
+        running.until(lambda: n_entries(tmp_path / "run") >= 5)
+        running.send(signal.SIGSTOP)
+        running.send(signal.SIGINT)
+        running.send(signal.SIGTERM)
+        running.send(signal.SIGCONT)
+        assert running.wait() in (130, 143)
+        last = "Stopped. There is no checkpoint yet: the same command begins again."
+        assert running.error.splitlines()[-1] == last
+    result = invoke(*command[:-1], str(tmp_path / "run"))
+    assert result.exit_code == 0
+    assert "Resuming" not in result.output
+    assert timeless(tmp_path / "run") == whole
 
 
 def test_a_request_to_terminate_stops_after_the_step(tmp_path: Path, whole: list[Any]) -> None:

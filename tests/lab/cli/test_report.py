@@ -188,6 +188,39 @@ def test_a_file_of_which_something_would_be_lost_is_not_written_over(
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.parametrize("name", ["index.html", "report.md"])
+def test_a_page_of_another_origin_is_not_written_over(
+    made: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / name).write_text("<!doctype html>\n<h1>My homepage</h1>\n")
+    result = invoke("report", str(made), "-o", "site", "--compact", "all.jsonl")
+    assert_refused(
+        result,
+        f"`--output` must be a folder without {name}, or with that of an older report, "
+        f"got site/{name}, which is not one; use another folder.",
+    )
+    assert "My homepage" in (tmp_path / "site" / name).read_text()
+    assert [path.name for path in (tmp_path / "site").iterdir()] == [name]
+    assert not (tmp_path / "all.jsonl").exists()
+
+
+def test_an_older_report_is_replaced(made: Path, tmp_path: Path) -> None:
+    command = ["report", str(made), "--format", "svg", "-q"]
+    assert invoke(*command).exit_code == 0
+    page, text = tmp_path / "report" / "index.html", tmp_path / "report" / "report.md"
+    mark = '<meta name="generator" content="holdfast report">\n'
+    content = page.read_text()
+    assert mark in content
+    page.write_text(content.replace(mark, ""))  # as pages were before they had the mark
+    assert invoke(*command).exit_code == 0
+    assert page.read_text() == content
+    page.unlink()  # as after a stop between the two files
+    assert text.exists()
+    assert invoke(*command).exit_code == 0
+    assert page.read_text() == content
+
+
 def test_notes_must_be_a_folder(made: Path) -> None:
     assert_refused(
         invoke("report", str(made), "--notes", "nowhere"),

@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from holdfast.aggregators import Krum, Mean
+from holdfast.lab.cli._attack_table import attack_table
 from holdfast.lab.cli._board import Board
-from holdfast.lab.config import Config, run_name
+from holdfast.lab.cli._defaults import ATTACKS, METHODS
+from holdfast.lab.config import Config, parse_threat, run_name
 from holdfast.lab.data import Progress
 from holdfast.lab.records import load_checkpoint, read_record
 from holdfast.lab.sweep import PlannedRun
+from holdfast.threats import Adversaries
 from tests.lab.cli.commands import SMALL, Terminal, case, invoke, n_entries, terminal
 
 TRAIN = ["train", *SMALL, "--attack", "scaled-flip", "--corrupt", "0.25"]
@@ -98,7 +104,7 @@ def test_a_dumb_terminal_gets_plain_lines(shown: dict[str, Terminal]) -> None:
 def test_an_attack_shows_its_runs_and_then_a_table(shown: dict[str, Terminal]) -> None:
     text = shown["attack"].text
     assert re.search(r"[1-3] of 4 runs", text)
-    assert re.search(r"\d+\.\d %  fashion-mnist-slice-logistic-regression-mean-seed-0", text)
+    assert re.search(r"\d+\.\d %  …mean-scaled-flip-0.4-seed-0", text)
     last = text[text.rindex("under attack") :]
     rows = {line.split()[0]: line for line in last.splitlines() if line.strip()}
     for rule in ("mean", "bgmd"):
@@ -161,6 +167,58 @@ def test_on_a_narrow_board_names_are_cut_before_figures(run: PlannedRun) -> None
     board.began(run)
     board.stepped(run, {"step": 3, "loss": 1.0, "accuracy": 0.345})
     assert re.search(r"3/6   34\.5 %  fashion-mnist-slice\S*…", drawn(board, console))
+
+
+def test_what_all_names_begin_with_does_not_hide_how_they_end() -> None:
+    threat = parse_threat("little-is-enough", Adversaries(bad_fraction=0.4))
+    configs = [Config(n_steps=400, rule=rule, threat=threat) for rule in (Krum(n_bad=8), Mean())]
+    runs = [PlannedRun(config, Path(run_name(config))) for config in configs]
+    console = Console(file=StringIO(), width=80)
+    board = Board(console, "A sweep")
+    board.planned(runs)
+    for run in runs:
+        board.began(run)
+        board.stepped(run, {"step": 400, "loss": 1.0, "accuracy": 0.345})
+    text = drawn(board, console)
+    assert "34.5 %  …krum-n_bad-8-little-is-enough-0.4" in text
+    assert "34.5 %  …mean-little-is-enough-0.4" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (160, []),
+        (83, []),
+        (80, ["time per step"]),
+        (70, ["bytes per worker", "time per step"]),
+        (40, ["bytes per worker", "time per step"]),
+    ],
+)
+def test_the_table_of_an_attack_keeps_names_whole(width: int, left_out: list[str]) -> None:
+    """The table of `make run`; only where names do not fit at all are they folded."""
+    console = Console(file=StringIO(), width=width)
+    records: dict[tuple[str, str | None], Any] = {
+        (method, attack): SimpleNamespace(
+            accuracy=0.842,
+            end={"end": "diverged" if attack == "huddle" else "finished"},
+            bytes_per_round=407080.0,
+            entries=[{}],
+            seconds_per_step=lambda: {"gradient": 0.015},
+        )
+        for method in METHODS
+        for attack in (None, *ATTACKS)
+    }
+    table, found = attack_table(METHODS, ATTACKS, records, console)
+    assert found == left_out
+    console.print(table)
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for name in (*METHODS, *ATTACKS, "84.2 %", "diverged"):
+        assert (name in text) or width == 40
+    assert ("407,080" in text) == ("bytes per worker" not in left_out)
+    assert ("15 ms" in text) == ("time per step" not in left_out)
 
 
 def test_a_board_shows_failures_measurements_and_downloads(run: PlannedRun) -> None:

@@ -1,5 +1,6 @@
 """Wrong options are refused in one sentence that tells what to do, before anything is written."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,10 @@ IMPOSSIBLE: list[tuple[list[str], str]] = [
     (["--fixed"], "`--fixed` must be given with --attack"),
     (["--whole-rows"], "`--whole-rows` must be given with --attack"),
     (["--attack", "scaled-flip", *BAD, "--whole-rows"], "corruption"),
-    (["--steps", "2", "--epochs", "1"], "one of `--steps` and `--epochs`"),
+    (
+        ["--steps", "2", "--epochs", "1"],
+        "At most one of `--steps` and `--epochs` may be given, got both.",
+    ),
     (["--json"], "`--quiet` must be given without --json"),
     (["--rule", "krum(n_bad=2"], "'krum(n_bad=2'"),
     (["--rule", "krum(n_bad=x)"], "name=value, got (n_bad=x)"),
@@ -225,6 +229,28 @@ def test_what_the_data_or_the_rows_forbid_is_refused_and_leaves_no_run(tmp_path:
         with case(arguments):
             assert_refused(invoke(*TRAIN, "--steps", "2", *arguments))
             assert list(tmp_path.glob("runs/*")) == []
+
+
+def test_a_folder_that_is_a_file_is_refused_before_anything_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for command in (["train", *SMALL], ["attack", *SMALL], ["reproduce", "toy"]):
+        for folder, is_it in (("file", "a file"), ("file/run", "in file, a file")):
+            with case(command, folder):
+                result = invoke(*command, "--folder", folder)
+                words = f"be a folder or a new name, got {folder}, which is {is_it}."
+                assert_refused(result, f"`--folder` must {words}")
+                assert result.stdout == ""
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_missing_tensorboard_is_told_before_anything_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    result = invoke("train", *SMALL, "--steps", "1", "--tensorboard")
+    assert_refused(result, "`tensorboard` must be installed", "[tensorboard]'")
+    assert result.stdout == ""
+    assert not (tmp_path / "runs").exists()
 
 
 def test_more_rows_than_samples_are_refused() -> None:

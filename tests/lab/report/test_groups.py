@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.aggregators import CovarianceFilter, GeometricMedian, Krum, Mean
+from holdfast.aggregators import Aggregator, CovarianceFilter, GeometricMedian, Krum, Mean
 from holdfast.lab.config import Threat, Workers, parse_rule
 from holdfast.lab.optimizers import Sgd
 from holdfast.lab.records import Summary, config_hash
@@ -15,19 +15,21 @@ from holdfast.lab.report._own_runs import (
     accuracy_map,
     run_curves,
     run_items,
-    run_table,
-    worker_table,
 )
 from holdfast.lab.report._run_groups import group_runs
+from holdfast.lab.report._run_tables import run_table, worker_table
 from holdfast.lab.report.figures import Chart, DataTable, chart
 from holdfast.lab.report.figures._line_panel import LinePanel
+from holdfast.lab.report.figures._row_weights import MIN_STEPS
 from holdfast.lab.schemes import Exchange, SendEverything
-from holdfast.threats import Adversaries, LittleIsEnough, ScaledFlip
+from holdfast.threats import Adversaries, Huddle, LittleIsEnough, NonFinite, ScaledFlip
 from tests.lab.report.samples import collection, summary
 from tests.lab.report.samples import configured as run
 
 FLIP = Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=0.4))
 LITTLE = Threat(attack=LittleIsEnough(), adversaries=Adversaries(bad_fraction=0.4))
+HUDDLE = Threat(attack=Huddle(), adversaries=Adversaries(bad_fraction=0.4))
+NAN = Threat(attack=NonFinite(), adversaries=Adversaries(bad_fraction=0.4))
 ALWAYS = Adversaries(bad_fraction=0.4, redrawn=False)
 
 
@@ -89,8 +91,8 @@ def test_seeds_are_one_group_and_learning_rates_are_not() -> None:
     ]
     shown = [(row["lr"], row["seeds"], row["accuracy (%)"], row["range"]) for row in table(*runs)]
     assert shown == [
-        ("0.01", "0 to 2", "65.0", "60.0 to 70.0"),
-        ("0.1", "0 to 2", "85.0", "80.0 to 90.0"),
+        ("0.01", "3 seeds: 0 to 2", "65.0", "60.0 to 70.0"),
+        ("0.1", "3 seeds: 0 to 2", "85.0", "80.0 to 90.0"),
     ]
     steps = [10, 20, 30, 40]
     assert lines(*runs) == {
@@ -103,8 +105,13 @@ def test_no_run_vanishes_when_evaluation_steps_differ() -> None:
     seldom = replace(seldom, evaluations=seldom.evaluations[2:3])
     # How often a run is recorded does not change its result: both are seeds of one line.
     assert lines(often, seldom) == {"clean": {"radius-filter": [10, 20, 30, 40, 30]}}
+    assert [row["seeds"] for row in table(often)] == ["seed 0"]
     (row,) = table(often, seldom)
-    assert (row["seeds"], row["accuracy (%)"], row["range"]) == ("0, 1", "62.5", "45.0 to 80.0")
+    assert (row["seeds"], row["accuracy (%)"], row["range"]) == (
+        "2 seeds: 0, 1",
+        "62.5",
+        "45.0 to 80.0",
+    )
 
 
 def test_rules_and_threats_have_the_names_of_the_command_line() -> None:
@@ -126,6 +133,14 @@ def test_rules_and_threats_have_the_names_of_the_command_line() -> None:
     assert about(*runs[:2]).endswith("momentum 0.9, 40 % bad under attack, seed 0.")
 
 
+def test_a_mean_of_the_parameters_that_all_runs_tested_is_said() -> None:
+    runs = [run(average=0.98), run(average=0.98, rule=Mean())]
+    words = "tested: mean of the parameters over some 50 steps"
+    assert words in about(*runs)
+    assert "tested" not in about(*runs, run(rule=Krum(n_bad=3)))
+    assert "tested" not in about(run())
+
+
 def test_a_method_has_one_label_in_all_panels() -> None:
     fast, slow = Sgd(lr=0.1), Sgd(lr=0.01)
     runs = run(optimizer=fast), run(optimizer=slow), run(optimizer=fast, threat=FLIP)
@@ -143,6 +158,14 @@ def test_what_names_do_not_tell_apart_is_a_column() -> None:
     shown = [(row["fixed"], row["steps"]) for row in table(*runs)]
     assert sorted(shown) == [("", "40"), ("", "50"), ("true", "40"), ("true", "50")]
     assert list(lines(*runs)) == ["scaled-flip", "scaled-flip, fixed"]
+
+
+def test_many_settings_share_a_column() -> None:
+    runs = [run(), run(rule=Mean(), n_steps=50, row_size=8, model="mlp", optimizer=Sgd(lr=0.1))]
+    (other, first) = table(*runs)
+    assert list(first) == ["rule", "settings", "seeds", "accuracy (%)"]
+    assert first["settings"] == "model lenet, batch 16, lr 0.01, momentum 0.9, 600 steps"
+    assert other["settings"] == "model mlp, batch 8, lr 0.1, momentum 0.0, 50 steps"
 
 
 def test_diverged_and_unfinished_runs_are_named() -> None:
@@ -208,6 +231,32 @@ def test_every_rule_meets_every_attack_in_one_table_with_the_least() -> None:
             ],
             "radius-filter kept at least 70.0 % under all 2 attacks; "
             "mean ended at 10.0 % under little-is-enough.",
+        ),
+        (
+            [
+                *(run(0.7, threat=threat) for threat in (FLIP, LITTLE, HUDDLE)),
+                *(lost(rule=Mean(), threat=threat) for threat in (FLIP, HUDDLE)),
+                run(0.5, rule=Mean(), threat=LITTLE),
+            ],
+            "radius-filter kept at least 70.0 % under all 3 attacks; "
+            "mean diverged under huddle and scaled-flip.",
+        ),
+        (
+            [
+                *(run(0.7, threat=threat) for threat in (FLIP, LITTLE, HUDDLE, NAN)),
+                *(lost(rule=Mean(), threat=threat) for threat in (FLIP, HUDDLE, NAN)),
+                run(0.5, rule=Mean(), threat=LITTLE),
+            ],
+            "radius-filter kept at least 70.0 % under all 4 attacks; "
+            "mean diverged under 3 of 4 attacks.",
+        ),
+        (
+            [
+                *(run(0.7, threat=threat) for threat in (FLIP, LITTLE)),
+                *(lost(rule=Mean(), threat=threat) for threat in (FLIP, LITTLE)),
+            ],
+            "radius-filter kept at least 70.0 % under all 2 attacks; "
+            "mean diverged under all 2 attacks.",
         ),
         ([lost(threat=FLIP)], "radius-filter diverged under scaled-flip."),
         (
@@ -292,6 +341,35 @@ def test_what_is_the_same_for_all_workers_is_not_repeated() -> None:
     found = rows_of(worker_table(group_runs(runs), compared(*runs), labels_of(*runs)))
     assert sorted(row["suspects at the end"] for row in found) == ["2", "none"]
     assert "rejected in most rounds" not in found[0]
+
+
+def test_weights_that_are_not_shown_are_said_to_be_in_the_table() -> None:
+    attacked = replace(FLIP, adversaries=ALWAYS)
+    rules = [Mean(), GeometricMedian(), CovarianceFilter(), *(Krum(n_bad=n) for n in (1, 2, 3, 4))]
+    runs = [weighted_run(rule, attacked) for rule in rules]
+
+    def note(some: list[Summary]) -> str:
+        items = run_items(group_runs(some), compared(*some), collection(*some))
+        (found,) = [one for one in items if isinstance(one, Chart) and one.kind == "row-weights"]
+        return found.note
+
+    words = 'Shown are the first 6 of 7 combinations of rule and attack; the table "All runs" has'
+    assert words in note(runs)
+    assert "Shown are" not in note(runs[:6])
+
+
+def weighted_run(rule: Aggregator, threat: Threat) -> Summary:
+    """A run with workers that has recorded the weights of rows at many steps."""
+    made = worker_run(SendEverything(), threat, rule=rule)
+    n = MIN_STEPS
+    rows = replace(
+        made.rows,
+        step=tuple(range(1, n + 1)),
+        weights=((0.05,) * 20,) * n,
+        bad=((0, 1),) * n,
+        rejected=((),) * n,
+    )
+    return replace(made, rows=rows)
 
 
 def test_losses_of_a_run_that_diverges_do_not_flatten_the_others() -> None:

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request
 
-from holdfast.aggregators import Mean, RadiusFilter
-from holdfast.lab.config import Threat
+from holdfast.aggregators import GeometricMedian, Mean, RadiusFilter
+from holdfast.lab.config import Threat, Workers
+from holdfast.lab.optimizers import Sgd
 from holdfast.lab.report import write_report
 from holdfast.threats import Adversaries, ScaledFlip
 from tests.lab.report.samples import collection, configured
@@ -269,6 +272,52 @@ def test_a_table_that_is_cut_says_so_until_its_end_is_in_sight(open_page: Open) 
     handle = wide.element_handle()
     handle.evaluate("node => node.scrollTo(node.scrollWidth, 0)")
     page.wait_for_function("node => !node.classList.contains('is-cut')", arg=handle)
+
+
+def test_every_table_that_scrolls_says_so_above_it(open_page: Open) -> None:
+    page = open_page(320)
+    page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    page.wait_for_function("document.querySelectorAll('.scroll.is-wide').length > 3")
+    places = page.locator(".scroll")
+    for place in places.all():
+        rest, hint = place.evaluate(
+            """node => [node.scrollWidth - node.clientWidth, node.previousElementSibling
+              .matches('.hint') && node.previousElementSibling.checkVisibility()]"""
+        )
+        assert hint == (rest > 1)
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.wait_for_function("!document.querySelector('.scroll.is-wide')")
+    assert not page.locator(".hint:visible").count()
+
+
+def test_tables_of_own_runs_fit_where_the_page_has_room(browser: Browser, tmp_path: Path) -> None:
+    attacked = Threat(attack=ScaledFlip(), adversaries=Adversaries(bad_fraction=0.4, redrawn=False))
+    settings: list[dict[str, Any]] = [
+        {"row_size": 8, "optimizer": Sgd(lr=0.01, momentum=0.0), "n_steps": 500, "average": 0.98},
+        {"row_size": 4, "optimizer": Sgd(lr=0.05, momentum=0.0), "model": "mlp"},
+    ]
+    listed = (0, 1, 4, 6, 9, 15, 16, 19)
+    runs = []
+    for rule, more in zip((RadiusFilter(), GeometricMedian()), settings, strict=True):
+        for threat in (Threat(), attacked):
+            one = configured(rule=rule, threat=threat, workers=Workers(), n_rows=20, **more)
+            series = {**one.series, "n_bytes": (407080.0,) * 40, "n_rejected": (2.5,) * 40}
+            rejected = (listed if threat.attack else (),) * 3
+            rows = replace(one.rows, bad=rejected, rejected=rejected)
+            runs.append(replace(one, rows=rows, series=series, suspects=rejected[0]))
+    address = write_report(collection(*runs), tmp_path, ["svg"]).as_uri()
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(address)
+    places = page.locator(".scroll:visible")
+    assert places.filter(has_text="really bad").count() == 1
+    assert places.filter(has_text="settings").count() == 1
+    widths = places.evaluate_all("nodes => nodes.map(node => node.scrollWidth - node.clientWidth)")
+    assert max(widths) <= 1
+    # On a phone, the column with the names leaves room for the others.
+    page.set_viewport_size({"width": 390, "height": 844})
+    names = places.filter(has_text="really bad").locator("tbody th")
+    assert max(names.evaluate_all("nodes => nodes.map(node => node.clientWidth)")) < 220
+    page.close()
 
 
 def test_a_method_has_one_color_in_tables_and_curves(open_page: Open) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
+from holdfast.lab.cli._defaults import ATTACK_ROWS, ATTACK_WORKERS, DEFAULT_STEPS
 from holdfast.lab.cli._errors import reports_errors
 from holdfast.lab.cli._launch import check_not_launched, is_launched
 from holdfast.lab.cli._list import list_names
@@ -32,7 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-data_app = typer.Typer(help="List and fetch data sets.", no_args_is_help=True)
+data_app = typer.Typer(cls=Commands, help="List and fetch data sets.", no_args_is_help=True)
 
 THREAT = ("fixed", "whole_rows")
 SENDING = ("send", "scheme")
@@ -40,6 +41,18 @@ WORKERS = ("workers", "local_steps", "outer_lr", "outer_momentum", "absent")
 TRAINING = ("rows", "batch", "partition", "steps", "epochs", "optimizer", "lr", "weight_decay")
 RUN = ("data_dir", "offline", "device", "threads")
 OUTPUT = ("checkpoint_seconds", "tensorboard", "quiet", "json")
+
+WORKERS_OR_ROWS = {
+    name: f"{ATTACK_WORKERS[name]}; with --rows {ATTACK_ROWS[name]}"
+    for name in ("steps", "optimizer")
+}
+COMPARING: dict[str, dict[str, Any]] = {
+    "steps": {"help": "Number of steps.", "show_default": WORKERS_OR_ROWS["steps"]},
+    "optimizer": {"show_default": WORKERS_OR_ROWS["optimizer"]},
+    "workers": {"show_default": str(ATTACK_WORKERS["workers"])},
+    "rows": {"help": "Instead of --workers: slices of one batch.", "show_default": False},
+}
+"""What the help of `attack` says of options that mean something else to `train`."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -65,6 +78,7 @@ def _root(
     *("data", "model", "rule", "selector", "memory", "worker_momentum", "trusted", "attack"),
     *("lie", "corrupt", *THREAT, *SENDING, *WORKERS, *TRAINING, "schedule", "average"),
     *("seed", "evaluate_every", "rows_every", "folder", *RUN, *OUTPUT),
+    changes={"steps": {"show_default": str(DEFAULT_STEPS)}},
 )
 def train(**given: Any) -> None:
     """Train a model, with bad rows if you like, and keep a record.
@@ -99,6 +113,7 @@ def resume(**given: Any) -> None:
 @with_options(
     *("ATTACKS", "rules", "data", "model", "trusted", "corrupt", *THREAT, *WORKERS, *TRAINING),
     *("schedule", "average", "seed", "jobs", "runs", *RUN, "quiet", "json"),
+    changes=COMPARING,
     model="mlp",
     corrupt=0.4,
 )

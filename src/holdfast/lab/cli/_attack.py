@@ -7,45 +7,41 @@ from dataclasses import replace
 from typing import Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.checks import failure
+from holdfast.lab.cli._attack_table import Records, attack_table, seconds_of
 from holdfast.lab.cli._config import config_of
 from holdfast.lab.cli._console import console
-from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
-from holdfast.lab.cli._summary import percent
-from holdfast.lab.config import Config, rule_names
-from holdfast.lab.records import Record, is_record, read_record
+from holdfast.lab.cli._defaults import ATTACK_ROWS, ATTACK_WORKERS, ATTACKS, METHODS, RULES
+from holdfast.lab.cli._runs import (
+    check_folder,
+    fetch_missing,
+    interrupts,
+    note_defenseless,
+    parse_device,
+    screen_for,
+    sweep_runs,
+)
+from holdfast.lab.config import Config, format_average, rule_names
+from holdfast.lab.records import is_record, read_record
 from holdfast.lab.schemes import Exchange, schemes
 from holdfast.lab.sweep import n_cores, plan_runs
 from holdfast.registry import unknown_name
 
-ATTACKS = ["scaled-flip", "little-is-enough", "huddle"]
-
-WORKERS = {"workers": 20, "optimizer": "sgd(lr=0.05)", "steps": 400}
-METHODS = ["mean", "geometric-median", "radius-filter", Exchange.name]
-"""Rules for workers who send everything, and a scheme with its own rule."""
-
-ROWS = {"optimizer": "sgd(lr=0.05, momentum=0.9)", "steps": 60}
-RULES = ["mean", "coordinate-median", "geometric-median", "radius-filter", "bgmd"]
-"""For rows of one batch."""
-
 EXPLANATION = "exchange is BGMD with worker memory: all send the block that they agreed on, and keep the rest."
-
-Records = dict[tuple[str, str | None], Record]
-"""By rule or scheme, and by attack, None for the run without one."""
 
 
 def attack(given: Mapping[str, Any]) -> None:
     """Train with every rule, without and with each attack, and compare the results."""
     quiet, as_json, folder = given["quiet"], given["json"], given["runs"]
+    check_folder(folder)
     methods = list(dict.fromkeys(given["rules"] or (METHODS if given["rows"] is None else RULES)))
     attacks = list(dict.fromkeys(given["attacks"] or ATTACKS))
     keys = [(method, attack) for method in methods for attack in (None, *attacks)]
     configs = [_config(given, method, attack) for method, attack in keys]
     runs, title = plan_runs(configs, folder), _title(configs[1])
+    note_defenseless(runs, given)
     is_on_cpu = parse_device(given["device"]).type == "cpu"
     n_workers = given["jobs"] or (n_cores() if is_on_cpu else 1)
     with closing(screen_for(title=title, quiet=quiet, json=as_json)) as screen:
@@ -62,8 +58,12 @@ def attack(given: Mapping[str, Any]) -> None:
     if as_json:
         typer.echo(json.dumps(_to_json(records), indent=2))
     else:
-        console().print(Text(title, style="bold"), _table(methods, attacks, records))
+        output = console()
+        table, left_out = attack_table(methods, attacks, records, output)
+        output.print(Text(title, style="bold"), table)
         if not quiet:
+            if left_out:
+                typer.echo(f"A wider terminal also shows {' and '.join(left_out)}.")
             if Exchange.name in methods:
                 typer.echo(EXPLANATION)
             typer.echo(f"The records are in {folder}.")
@@ -76,7 +76,7 @@ def _config(given: Mapping[str, Any], method: str, attack: str | None) -> Config
     honest = {"corrupt": None, "fixed": False, "whole_rows": False}
     options = {**given, "attack": attack, **({} if attack else honest)}
     has_workers = given["rows"] is None
-    defaults = WORKERS if has_workers else ROWS
+    defaults = ATTACK_WORKERS if has_workers else ATTACK_ROWS
     missing = {name: value for name, value in defaults.items() if options.get(name) is None}
     if given["epochs"] is not None:
         missing.pop("steps", None)
@@ -99,26 +99,9 @@ def _title(config: Config) -> str:
     else:
         n_bad = config.threat.adversaries.count(config.batch_size)
         bad = f"{n_bad} of {config.batch_size} samples are bad"
-    length = f"{config.n_steps} steps of {config.n_rows} {what}"
-    return f"{config.model} on {config.data}, {length}; under attack {bad}"
-
-
-def _table(methods: list[str], attacks: list[str], records: Records) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("rule", style="cyan")
-    # A worker sends the same number of bytes in every round, up to the widths of tiles.
-    has_workers = any(record.bytes_per_round for record in records.values())
-    more = ["bytes per worker"] if has_workers else []
-    for name in ("clean", *attacks, *more, "time per step"):
-        table.add_column(name, justify="right")
-    for method in methods:
-        clean = records.get((method, None))
-        cells = [_accuracy(records.get((method, attack))) for attack in (None, *attacks)]
-        if has_workers:
-            cells.append(Text("..." if clean is None else f"{clean.bytes_per_round or 0:,.0f}"))
-        time = "..." if clean is None else f"{1000 * _seconds(clean):.0f} ms"
-        table.add_row(Text(method), *cells, Text(time, style="dim"))
-    return table
+    length = f"{config.n_steps:,} steps of {config.n_rows} {what}"
+    tested = f"; tested: {format_average(config.average)}" if config.average else ""
+    return f"{config.model} on {config.data}, {length}; under attack {bad}{tested}"
 
 
 def _to_json(records: Records) -> list[dict[str, Any]]:
@@ -129,23 +112,9 @@ def _to_json(records: Records) -> list[dict[str, Any]]:
             "end": None if record.end is None else record.end["end"],
             "accuracy": record.accuracy,
             "bytes_per_round": record.bytes_per_round,
-            "seconds_per_step": _seconds(record),
+            "seconds_per_step": seconds_of(record),
             "bad_weight": record.bad_weight,
             "folder": str(record.folder),
         }
         for (method, attack), record in records.items()
     ]
-
-
-def _accuracy(record: Record | None) -> Text:
-    if record is None or record.end is None:
-        return Text("...", style="dim")
-    if record.end["end"] == "diverged":
-        return Text("diverged", style="red")
-    return Text(percent(record.accuracy))
-
-
-def _seconds(record: Record) -> float:
-    """Return the mean time of a step without evaluations."""
-    parts = record.seconds_per_step() if record.entries else {}
-    return sum(seconds for part, seconds in parts.items() if part != "evaluation")

@@ -37,6 +37,7 @@ class Board(SweepObserver):
         self._progress = SweepProgress()
         self._downloads: dict[str, Progress] = {}
         self._active: dict[PlannedRun, dict[str, Any]] = {}
+        self._common = ""  # beginning of all names, which hides what tells them apart
         self._latest: deque[Text] = deque(maxlen=N_SHOWN)
         self._n_measured = self._n_failed = 0
         self._live = Live(
@@ -59,6 +60,9 @@ class Board(SweepObserver):
     def planned(self, runs: Sequence[PlannedRun]) -> None:
         self._downloads.clear()
         self._progress.plan(runs)
+        starts = {f"{run.config.data}-{run.config.model}-" for run in runs}
+        start = starts.pop() if len(starts) == 1 and len(runs) > 1 else ""
+        self._common = start if all(run.folder.name.startswith(start) for run in runs) else ""
 
     def known(self, run: PlannedRun) -> None:
         self._progress.end(run)
@@ -77,13 +81,13 @@ class Board(SweepObserver):
         if record.end is not None:
             self._progress.end(run)
             style = "green" if record.end["end"] == "finished" else "yellow"
-            self._latest.append(_result(result_of(record), style, run.folder.name))
+            self._latest.append(_result(result_of(record), style, self._name(run)))
 
     def failed(self, run: PlannedRun, reason: str) -> None:
         del self._active[run]
         self._n_failed += 1
         self._progress.end(run)
-        self._latest.append(_result(f"failed: {reason}", "red", run.folder.name))
+        self._latest.append(_result(f"failed: {reason}", "red", self._name(run)))
 
     def render(self) -> Group:
         """Draw the board."""
@@ -98,13 +102,17 @@ class Board(SweepObserver):
         for run, entry in self._active.items():
             step, n_steps = entry.get("step", 0), run.config.n_steps
             bar = ProgressBar(total=n_steps, completed=step, width=width)
-            rows.add_row(bar, f"{step}/{n_steps}", self._words(run, entry))
+            rows.add_row(bar, f"{step:,}/{n_steps:,}", self._words(run, entry))
         head = [Text(self._title, style="bold")] if self._title is not None else []
         return Group(*head, Text(", ".join(self._counts())), rows, *self._latest)
 
+    def _name(self, run: PlannedRun) -> str:
+        name = run.folder.name
+        return f"…{name.removeprefix(self._common)}" if self._common else name
+
     def _words(self, run: PlannedRun, entry: Mapping[str, Any]) -> Text:
         if self._title is not None:
-            return Text(f"{percent(entry.get('accuracy')):>7}  {run.folder.name}")
+            return Text(f"{percent(entry.get('accuracy')):>7}  {self._name(run)}")
         return Text("  ".join(progress_words(entry, run.config.n_rows)) if entry else "starting")
 
     def _counts(self) -> list[str]:

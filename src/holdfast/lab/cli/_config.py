@@ -10,7 +10,14 @@ import torch
 
 from holdfast.aggregators import rules
 from holdfast.checks import check_one_of, failure
-from holdfast.lab.cli._options import OPTIONS, flag_of
+from holdfast.lab.cli._defaults import (
+    DEFAULT_OPTIMIZER,
+    DEFAULT_ROWS,
+    DEFAULT_RULE,
+    WORKERS_OPTIMIZER,
+)
+from holdfast.lab.cli._option import flag_of
+from holdfast.lab.cli._options import OPTIONS
 from holdfast.lab.config import Config, Threat, Workers, format_threat, parse_rule, parse_threat
 from holdfast.lab.data import DataDescription, OwnData, data_sets, own_data
 from holdfast.lab.optimizers import OptimizerSpec, optimizers
@@ -22,10 +29,6 @@ from holdfast.registry import suggestion
 from holdfast.robust_step import memories
 from holdfast.selectors import selectors
 from holdfast.threats import Adversaries, report_lies
-
-DEFAULT_ROWS = 32
-DEFAULT_RULE = "radius-filter"
-DEFAULT_OPTIMIZER = "sgd(momentum=0.9)"
 
 PLAIN = (
     *("model", "batch", "worker_momentum", "average", "trusted"),
@@ -193,7 +196,7 @@ def _optimizer(given: Mapping[str, Any]) -> OptimizerSpec:
     changes = {name: given[name] for name in ("lr", "weight_decay") if given[name] is not None}
     text: str | None = given["optimizer"]
     if text is None:
-        text = DEFAULT_OPTIMIZER if given.get("workers") is None else "sgd"
+        text = DEFAULT_OPTIMIZER if given.get("workers") is None else WORKERS_OPTIMIZER
     return replace(optimizers.parse(text), **changes)  # type: ignore[type-var]
 
 
@@ -202,7 +205,7 @@ def _n_steps(given: Mapping[str, Any], default: int, data: DataDescription | Own
     epochs: float | None = given["epochs"]
     if steps is None and epochs is None:
         return default
-    check_one_of({"--steps": steps, "--epochs": epochs})
+    check_one_of({"--steps": steps, "--epochs": epochs}, may_omit=True)
     if steps is not None:
         return steps
     assert epochs is not None

@@ -78,11 +78,11 @@ class Lines(SweepObserver):
         if self._form is not Form.STEPS:
             return
         if not self._has_stepped and entry["step"] > 1:
-            typer.echo(f"Resuming after step {entry['step'] - 1}.")
+            typer.echo(f"Resuming after step {entry['step'] - 1:,}.")
         self._has_stepped = True
         if "accuracy" in entry or time.monotonic() - self._printed >= PAUSE:
             self._printed = time.monotonic()
-            step = f"step {entry['step']}/{run.config.n_steps}"
+            step = f"step {entry['step']:,}/{run.config.n_steps:,}"
             words = [step, *progress_words(entry, run.config.n_rows), *self._rate()]
             typer.echo(", ".join(words))
 

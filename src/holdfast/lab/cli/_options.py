@@ -1,14 +1,22 @@
 """The options and arguments of all commands, in one table."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, final
+from typing import Any, TypeVar
 
-import typer
-
-from holdfast.lab.cli._list import Kind, names_of
+from holdfast.lab.cli._defaults import (
+    ATTACKS,
+    DEFAULT_OPTIMIZER,
+    DEFAULT_ROWS,
+    DEFAULT_RULE,
+    METHODS,
+    RULES,
+    WORKERS_OPTIMIZER,
+)
+from holdfast.lab.cli._list import Kind
+from holdfast.lab.cli._option import Option
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -17,66 +25,26 @@ Variant = StrEnum("Variant", "PAPER PUBLISHED")
 FigureFormat = StrEnum("FigureFormat", "SVG PNG PDF")
 
 
-@final
-class Option:
-    """An option or an argument of the command line.
-
-    Args:
-        value: type of its value.
-        text: help.
-        default: where a command sets no other; `...` if it must be given.
-        field: field of `Config` that it sets, alone or with others.
-        kind: names that it accepts, which the shell completes.
-        flags: how it is typed, if not like its name.
-        more: further arguments of `typer.Option`.
-    """
-
-    def __init__(
-        self,
-        value: Any,
-        text: str,
-        default: object = None,
-        field: str | None = None,
-        *,
-        kind: Kind | None = None,
-        flags: tuple[str, ...] = (),
-        **more: Any,
-    ) -> None:
-        self._value = value
-        self.default = inspect.Parameter.empty if default is ... else default
-        self.field = field
-        self._flags = flags
-        self._more = {"help": text, **more}
-        if kind is not None:
-            self._more["autocompletion"] = _completion(kind)
-
-    def parameter(self, name: str, default: object, panel: str | None) -> inspect.Parameter:
-        """Return the parameter from which typer makes the option; capitals name an argument."""
-        if name.isupper():
-            info = typer.Argument(**self._more)
-        else:
-            flags = self._flags or (flag_of(name),)
-            info = typer.Option(*flags, rich_help_panel=panel, **self._more)
-        place, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[self._value, info]
-        return inspect.Parameter(name.lower(), place, default=default, annotation=annotation)
-
-
-def flag_of(name: str) -> str:
-    """Return how an option is typed: `"--data-dir"` for `"data_dir"`."""
-    return f"--{name.replace('_', '-')}"
-
-
-def with_options(*names: str, **defaults: object) -> Callable[[F], F]:
+def with_options(
+    *names: str, changes: Mapping[str, Mapping[str, Any]] | None = None, **defaults: object
+) -> Callable[[F], F]:
     """Give a command options of the table, which it receives as keyword arguments.
 
     Args:
         names: of the options, in the order of the help.
+        changes: arguments of `typer.Option` that differ from those of the table, by option.
         defaults: that differ from those of the table.
     """
+    changed = changes or {}
 
     def add(command: F) -> F:
         parameters = [
-            OPTIONS[name].parameter(name, defaults.get(name, OPTIONS[name].default), PANELS[name])
+            OPTIONS[name].parameter(
+                name,
+                defaults.get(name, OPTIONS[name].default),
+                PANELS[name],
+                **changed.get(name, {}),
+            )
             for name in names
         ]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -88,13 +56,6 @@ def with_options(*names: str, **defaults: object) -> Callable[[F], F]:
     return add
 
 
-def _completion(kind: Kind) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names_of(kind) if name.startswith(incomplete)]
-
-    return complete
-
-
 TABLE: dict[str | None, dict[str, Option]] = {
     None: {
         "RUN": Option(Path, "Folder of the run.", ..., show_default=False),
@@ -104,7 +65,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
         "NAME": Option(str, "Data set; see `holdfast data list`.", ..., kind=Kind.DATA),
         "ATTACKS": Option(
             list[str] | None,
-            "See `holdfast list attacks`; by default scaled-flip, little-is-enough and huddle.",
+            f"See `holdfast list attacks`; by default {', '.join(ATTACKS)}.",
             kind=Kind.ATTACKS,
             show_default=False,
         ),
@@ -156,14 +117,14 @@ TABLE: dict[str | None, dict[str, Option]] = {
             None,
             "rule",
             kind=Kind.RULES,
-            show_default="radius-filter; with --workers that of the scheme",
+            show_default=f"{DEFAULT_RULE}; with --workers that of the scheme",
         ),
         "rules": Option(
             list[str] | None,
             "Rule to compare, a scheme with workers, or a preset with --rows; may be repeated.",
             kind=Kind.RULES,
             flags=("--rule",),
-            show_default="mean, geometric-median, radius-filter, exchange",
+            show_default=f"{', '.join(METHODS)}; with --rows {', '.join(RULES)}",
         ),
         "selector": Option(
             str | None, "Columns that a step updates.", None, "selector", kind=Kind.SELECTORS
@@ -235,7 +196,12 @@ TABLE: dict[str | None, dict[str, Option]] = {
     },
     "Training": {
         "rows": Option(
-            int | None, "Slices of the batch per step.", None, "n_rows", min=1, show_default="32"
+            int | None,
+            "Slices of the batch per step.",
+            None,
+            "n_rows",
+            min=1,
+            show_default=str(DEFAULT_ROWS),
         ),
         "batch": Option(int, "Samples per row.", 16, "row_size", min=1),
         "partition": Option(
@@ -255,7 +221,7 @@ TABLE: dict[str | None, dict[str, Option]] = {
             None,
             "optimizer",
             kind=Kind.OPTIMIZERS,
-            show_default="sgd(momentum=0.9); with --workers sgd",
+            show_default=f"{DEFAULT_OPTIMIZER}; with --workers {WORKERS_OPTIMIZER}",
         ),
         "lr": Option(float | None, "Learning rate of the optimizer.", None, "optimizer"),
         "weight_decay": Option(float | None, "L2 penalty.", None, "optimizer"),

@@ -16,7 +16,14 @@ from holdfast.distributed import Ranks, init_process_group
 from holdfast.lab.cli._console import error_console
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._lines import Form, Lines
-from holdfast.lab.cli._runs import Screen, command_line, fetch_missing, parse_device, screen_for
+from holdfast.lab.cli._runs import (
+    Screen,
+    command_line,
+    fetch_missing,
+    note_defenseless,
+    parse_device,
+    screen_for,
+)
 from holdfast.lab.config import Config, config_to_json
 from holdfast.lab.records import Record
 from holdfast.lab.sweep import PlannedRun
@@ -76,6 +83,7 @@ def train_on_ranks(
         if not ranks.is_first:
             follow(config, ranks, **options)
             return None, received
+        note_defenseless([planned], given)
         screen.planned([planned])
         record = run(
             config,

@@ -10,7 +10,7 @@ from holdfast.checks import failure
 from holdfast.lab.cli._errors import note
 from holdfast.lab.cli._options import FigureFormat
 from holdfast.lab.paper.drawing import sections
-from holdfast.lab.report import collect, write_compact, write_report
+from holdfast.lab.report import check_report_folder, collect, write_compact, write_report
 
 
 def report(given: Mapping[str, Any]) -> None:
@@ -18,6 +18,7 @@ def report(given: Mapping[str, Any]) -> None:
     places = given["runs"] or [Path("runs")]
     found = collect(places)
     notes = _notes(given["notes"])
+    check_report_folder(given["output"], "--output")
     if given["compact"] is not None:
         write_compact(found, given["compact"])
     drawn, undrawn = sections(found, notes)

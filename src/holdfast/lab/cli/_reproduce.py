@@ -11,7 +11,14 @@ import typer
 from holdfast.checks import failure
 from holdfast.lab.cli._console import error_console
 from holdfast.lab.cli._errors import ExitCode, note
-from holdfast.lab.cli._runs import fetch_missing, interrupts, parse_device, screen_for, sweep_runs
+from holdfast.lab.cli._runs import (
+    check_folder,
+    fetch_missing,
+    interrupts,
+    parse_device,
+    screen_for,
+    sweep_runs,
+)
 from holdfast.lab.config import hash_of
 from holdfast.lab.paper import Recipe, recipes, study_of, take_measurements
 from holdfast.lab.records import keep_study
@@ -23,6 +30,7 @@ def reproduce(given: Mapping[str, Any]) -> None:
     """Take all measurements and train all runs of a recipe."""
     variant, size, seeds = given["variant"].value, given["size"].value, given["seeds"]
     folder, jobs, known = given["runs"], given["jobs"], given["known"] or []
+    check_folder(folder)
     recipe = _recipe(given["recipe"], variant)
     plan = recipe.plan(variant, size, range(recipe.n_seeds[size] if seeds is None else seeds))
     if seeds is not None and not plan.configs:

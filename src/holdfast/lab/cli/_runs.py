@@ -3,8 +3,9 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,9 +16,10 @@ from holdfast.checks import failure
 from holdfast.errors import MissingDataError
 from holdfast.lab.cli._board import Board
 from holdfast.lab.cli._console import console, error_console, is_live
-from holdfast.lab.cli._errors import ExitCode
+from holdfast.lab.cli._errors import ExitCode, note
 from holdfast.lab.cli._lines import Form, Lines
 from holdfast.lab.cli._list import listings
+from holdfast.lab.cli._summary import defenseless
 from holdfast.lab.data import fetch, locate, locate_own_data
 from holdfast.lab.sweep import PlannedRun, SweepResult, sweep
 
@@ -39,6 +41,22 @@ def screen_for(*, title: str | None = None, quiet: bool = False, json: bool = Fa
     if is_live():
         return Board(console(), title)
     return Lines(Form.STEPS if title is None else Form.RUNS)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is a file, or would be in one, before anything is printed."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), None)
+    if there is not None and not there.is_dir():
+        is_it = "a file" if there == folder else f"in {there}, a file"
+        raise failure("--folder", "be a folder or a new name", f"{folder}, which is {is_it}")
+
+
+def note_defenseless(runs: Sequence[PlannedRun], given: Mapping[str, Any]) -> None:
+    """Note rules that resist no bad row because there are too few; runs that ended are known."""
+    texts = (defenseless(run.config) for run in runs if not run.has_ended)
+    for text in dict.fromkeys(texts if not given["quiet"] else ()):
+        if text is not None:
+            note(text)
 
 
 def fetch_missing(runs: Sequence[PlannedRun], screen: Screen, given: Mapping[str, Any]) -> None:
@@ -94,11 +112,11 @@ def parse_device(text: str) -> torch.device:
 
 
 @contextmanager
-def interrupts(hint: str = "") -> Iterator[list[ExitCode]]:
+def interrupts(hint: Callable[[], str] = str) -> Iterator[list[ExitCode]]:
     """Receive SIGINT and SIGTERM in the block; the second one ends the command.
 
     Args:
-        hint: printed at the second signal.
+        hint: called at the second signal; its text is printed.
 
     Yields:
         A list that is empty until the first signal, and then holds its exit code.
@@ -117,7 +135,7 @@ def interrupts(hint: str = "") -> Iterator[list[ExitCode]]:
     try:
         yield received
     except KeyboardInterrupt:
-        error_console().print(f"Stopped.{hint}", style="yellow", soft_wrap=True)
+        error_console().print(f"Stopped.{hint()}", style="yellow", soft_wrap=True)
         raise typer.Exit(received[0] if received else ExitCode.INTERRUPTED) from None
     finally:
         for number, handler in before.items():

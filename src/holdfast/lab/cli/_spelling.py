@@ -1,6 +1,7 @@
 """Options by the names that messages of the library use."""
 
-from holdfast.lab.cli._options import OPTIONS, flag_of
+from holdfast.lab.cli._option import flag_of
+from holdfast.lab.cli._options import OPTIONS
 
 SPELLING = {
     **{one.field: flag_of(name) for name, one in reversed(OPTIONS.items()) if one.field},

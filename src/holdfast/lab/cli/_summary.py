@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.aggregators import rules
-from holdfast.lab.config import Config, format_rule, format_threat
+from holdfast.lab.config import Config, format_average, format_rule, format_threat
 from holdfast.lab.optimizers import optimizers
 from holdfast.lab.partitions import partitions
 from holdfast.lab.records import Record
@@ -14,6 +14,9 @@ from holdfast.lab.schedules import schedules
 from holdfast.lab.schemes import schemes
 from holdfast.robust_step import memories
 from holdfast.selectors import selectors
+
+MOST_ROWS = 1000
+"""With which a rule that resists bad rows resists one."""
 
 Lines = list[tuple[str, str]]
 """Pairs of label and text."""
@@ -24,7 +27,7 @@ def plan(config: Config, folder: Path) -> Lines:
     data = config.data_set
     noun = "images" if len(data.shape) == 3 else "samples"
     length = f"{_steps(config.n_steps)} ({config.n_epochs:.2g} epochs)"
-    tested = f"mean of the parameters over steps, {config.average:g} of the past"
+    tested = f"{format_average(config.average)}, {config.average:g} of the past"
     return [
         ("data", f"{data.title}, {data.n_train:,} {noun}"),
         ("model", config.model),
@@ -36,6 +39,19 @@ def plan(config: Config, folder: Path) -> Lines:
         ("seed", str(config.seed)),
         ("record", str(folder)),
     ]
+
+
+def defenseless(config: Config) -> str | None:
+    """Say that the rule would resist bad rows, but none among so few; None if that is not so."""
+    rule, n = config.rule, config.n_rows
+    if rule.n_resisted(n) > 0:
+        return None
+    enough = next((m for m in range(n + 1, MOST_ROWS) if rule.n_resisted(m) > 0), None)
+    if enough is None:  # as the mean, which resists none ever
+        return None
+    noun = "row" if config.workers is None else "worker"
+    few = f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    return f"With {few}, {rules.format(rule)} resists no bad {noun}; it needs at least {enough}."
 
 
 def outcome(record: Record, resume: str) -> Lines:
@@ -59,7 +75,7 @@ def outcome(record: Record, resume: str) -> Lines:
 def ending(record: Record) -> str:
     """Describe how a run ended."""
     if record.end is None:
-        return f"stopped after step {record.n_steps} of {record.config['n_steps']}"
+        return f"stopped after step {record.n_steps:,} of {record.config['n_steps']:,}"
     if record.end["end"] == "diverged":
         return f"diverged. {record.end['reason']}"
     seconds = sum(record.seconds_per_step().values()) * record.n_steps
@@ -76,9 +92,9 @@ def last_line(record: Record, resume: str) -> str:
 def result_of(record: Record) -> str:
     """Describe the result of a run in a few words."""
     if record.end is None:
-        return f"stopped after step {record.n_steps}"
+        return f"stopped after step {record.n_steps:,}"
     if record.end["end"] == "diverged":
-        return f"diverged after step {record.end['step']}"
+        return f"diverged after step {record.end['step']:,}"
     return percent(record.accuracy)
 
 
@@ -119,7 +135,7 @@ def duration(seconds: float) -> str:
 
 
 def _steps(n: int) -> str:
-    return f"{n} step" if n == 1 else f"{n} steps"
+    return f"{n} step" if n == 1 else f"{n:,} steps"
 
 
 def _loss(loss: float) -> str:

@@ -13,19 +13,25 @@ from holdfast.checks import check_nonnegative, failure
 from holdfast.lab.cli._board import print_lines
 from holdfast.lab.cli._config import check_model, check_same_options, config_of
 from holdfast.lab.cli._console import console, is_live
+from holdfast.lab.cli._defaults import DEFAULT_STEPS
 from holdfast.lab.cli._errors import ExitCode
 from holdfast.lab.cli._launch import is_launched
-from holdfast.lab.cli._runs import fetch_missing, interrupts, screen_for, sweep_runs
+from holdfast.lab.cli._runs import (
+    check_folder,
+    fetch_missing,
+    interrupts,
+    note_defenseless,
+    screen_for,
+    sweep_runs,
+)
 from holdfast.lab.cli._summary import last_line, outcome, resume_command
 from holdfast.lab.config import Config, config_from_json, run_name
 from holdfast.lab.records import Record, is_record, read_record
 from holdfast.lab.sweep import PlannedRun
-from holdfast.lab.training import read_own
+from holdfast.lab.training import CHECKPOINT_FILE, check_tensorboard, read_own
 
 if TYPE_CHECKING:
     from holdfast.distributed import Ranks
-
-DEFAULT_STEPS = 300
 
 
 def train(given: Mapping[str, Any]) -> None:
@@ -63,14 +69,18 @@ def resume(given: Mapping[str, Any]) -> None:
 def _train(config: Config, folder: Path, given: Mapping[str, Any]) -> None:
     """Train one run, print its outcome and end with its exit code."""
     _check_output(given)
-    _check_folder(config, folder)
+    check_folder(folder)
+    _check_same_run(config, folder)
     runs = [PlannedRun(config, folder)]
+    note_defenseless(runs, given)
     resume_text = resume_command(folder, data_dir=given["data_dir"])
     received: list[ExitCode] = []
     with closing(screen_for(quiet=given["quiet"], json=given["json"])) as screen:
         if not runs[0].has_ended:
+            if given["tensorboard"]:
+                check_tensorboard()
             fetch_missing(runs, screen, given)
-            with interrupts(f" To resume: {resume_text}") as received:
+            with interrupts(lambda: _hint(folder, resume_text)) as received:
                 result = sweep_runs(runs, screen, received, given)
             if result.errors:
                 raise result.errors[0]
@@ -117,7 +127,14 @@ def _to_steps(config: Config, n_steps: int | None) -> Config:
     return config if n_steps is None else replace(config, n_steps=n_steps)
 
 
-def _check_folder(config: Config, folder: Path) -> None:
+def _hint(folder: Path, resume_text: str) -> str:
+    """How a run goes on that was stopped at once."""
+    if (folder / CHECKPOINT_FILE).exists():
+        return f" To resume: {resume_text}"
+    return " There is no checkpoint yet: the same command begins again."
+
+
+def _check_same_run(config: Config, folder: Path) -> None:
     """Refuse a folder with another run before anything is fetched or printed."""
     if is_record(folder):
         check_same_options(config_from_json(read_record(folder).config), config, folder)

@@ -6,9 +6,10 @@ from typing import Any, final
 
 import click
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup
 
 from holdfast.lab.cli._console import error_console
+from holdfast.lab.cli._options import OPTIONS
 from holdfast.registry import suggestion
 
 NOUNS = {"integer": "a whole number", "float": "a number"}
@@ -18,6 +19,14 @@ NOUNS = {"integer": "a whole number", "float": "a number"}
 @final
 class Commands(TyperGroup):
     """The commands of `holdfast`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # Arguments of click have a help of their own since 8.5, which replaces that of typer 0.20.
+        for parameter in (one for command in self.commands.values() for one in command.params):
+            name = (parameter.name or "").upper()
+            if isinstance(parameter, TyperArgument) and parameter.help is None and name in OPTIONS:
+                parameter.help = OPTIONS[name].help
 
     def main(self, *args: Any, **more: Any) -> Any:
         """Run a command and end the process; with `standalone_mode=False`, return instead."""

@@ -4,6 +4,7 @@ from holdfast.lab.config._config import Config, step_of
 from holdfast.lab.config._texts import (
     config_from_json,
     config_to_json,
+    format_average,
     format_rule,
     format_threat,
     hash_of,
@@ -22,6 +23,7 @@ __all__ = [
     "Workers",
     "config_from_json",
     "config_to_json",
+    "format_average",
     "format_rule",
     "format_threat",
     "hash_of",

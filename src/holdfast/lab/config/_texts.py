@@ -184,6 +184,18 @@ def parse_threat(text: str, adversaries: Adversaries, *, whole_rows: bool = Fals
     raise unknown_name("attack", threat_names(), name)
 
 
+def format_average(weight: float) -> str:
+    """Describe the mean of the parameters with this weight of the past, by its length in steps.
+
+    Example:
+        >>> format_average(0.98)
+        'mean of the parameters over some 50 steps'
+    """
+    n_steps = 1 / (1 - weight)
+    length = f"{n_steps:,.0f}" if n_steps >= 10 else f"{n_steps:.2g}"
+    return f"mean of the parameters over some {length} steps"
+
+
 def format_threat(threat: Threat) -> str:
     """The text of a threat, such as `"scaled-flip(factor=5.0)"`, or "none"."""
     known = THREAT_PARTS | LIES

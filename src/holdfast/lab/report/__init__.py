@@ -3,7 +3,7 @@
 from holdfast.lab.report._accuracy_table import grid
 from holdfast.lab.report._collection import Collection, collect, write_compact
 from holdfast.lab.report._sections import Section, study_section
-from holdfast.lab.report._write import write_report
+from holdfast.lab.report._write import check_report_folder, write_report
 from holdfast.lab.report.figures import Chart, Grid, chart
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Grid",
     "Section",
     "chart",
+    "check_report_folder",
     "collect",
     "grid",
     "study_section",

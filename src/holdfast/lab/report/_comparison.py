@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from holdfast.lab.report._collection import Collection
-from holdfast.lab.report._formatting import DIVERGED, percent
+from holdfast.lab.report._formatting import DIVERGED, listed, percent
 from holdfast.lab.report._outcome import Outcome, outcome
 from holdfast.lab.report._run_groups import CLEAN, RunGroup, differing, short_names
 from holdfast.lab.report.figures._metrics import accuracy_in_percent
@@ -80,10 +80,14 @@ class Comparison:
             text += f" ({percent(clean.mean)} % without attack)"
         return text + (self._contrast(*worst[-1]) if len(worst) > 1 else "") + "."
 
-    def _under(self, judged: Sequence[str]) -> str:
-        if judged == (CLEAN,):
+    def _under(self, threats: Sequence[str]) -> str:
+        """Name some of the judged threats, or count them if they are all or more than two."""
+        n, n_judged = len(threats), len(self.judged)
+        if threats == (CLEAN,):
             return ""
-        return f" under all {len(judged)} attacks" if len(judged) > 1 else f" under {judged[0]}"
+        if n > 1 and n == n_judged:
+            return f" under all {n} attacks"
+        return f" under {n} of {n_judged} attacks" if n > 2 else f" under {listed(threats)}"
 
     def _contrast(self, last: Contender, threat: str) -> str:
         result = last.outcomes[threat]
@@ -94,9 +98,10 @@ class Comparison:
                 else (f"; {last.label} {result.text()}")
             )
         ended = DIVERGED if result.mean is None else f"ended at {result.text()} %"
-        if len(self.judged) > 1:
-            return f"; {last.label} {ended} under {threat}"
-        return f", where {last.label} {ended}"
+        if len(self.judged) == 1:
+            return f", where {last.label} {ended}"
+        lost = [one for one in self.judged if last.outcomes[one].mean is None] or [threat]
+        return f"; {last.label} {ended}{self._under(lost)}"
 
 
 def compare(groups: Sequence[RunGroup], collection: Collection) -> Comparison:

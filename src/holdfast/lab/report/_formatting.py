@@ -39,7 +39,7 @@ def ending(run: Summary) -> str:
     """Describe how a run ended."""
     if not run.has_ended:
         return unfinished(run)
-    return f"diverged at step {run.n_steps}" if run.has_diverged else "finished"
+    return f"diverged at step {run.n_steps:,}" if run.has_diverged else "finished"
 
 
 def listed(words: Sequence[str]) -> str:

@@ -9,6 +9,9 @@ from holdfast.lab.report._note_markup import code, escaped, note_markdown
 from holdfast.lab.report._sections import Item, Section
 from holdfast.lab.report.figures import Cell, DataTable, Grid
 
+PROVENANCE = "### Provenance"
+"""Heading in each section."""
+
 
 def markdown_report(
     found: Collection, sections: Sequence[Section], figure_path: str, title: str
@@ -68,7 +71,7 @@ def _section(section: Section, figure_path: str) -> list[str]:
     for item in section.items:
         blocks += _item(section, item, figure_path)
     facts = [f"- {name}: {escaped(text)}" for name, text in section.provenance.facts]
-    blocks += ["### Provenance", "\n".join(facts)]
+    blocks += [PROVENANCE, "\n".join(facts)]
     commands = [f"- {code(command)}" for command in section.provenance.commands]
     return blocks + (["Commands of the runs:", "\n".join(commands)] if commands else [])
 

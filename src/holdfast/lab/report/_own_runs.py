@@ -1,16 +1,24 @@
 """Tables and figures of runs without a study."""
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Sequence
+from typing import Any
 
-from holdfast.lab.records import Summary
+from holdfast.lab.config import format_average
 from holdfast.lab.report._collection import Collection
 from holdfast.lab.report._comparison import Comparison, Contender, told
-from holdfast.lab.report._formatting import ending, number, percent
-from holdfast.lab.report._outcome import Outcome, outcome
-from holdfast.lab.report._run_groups import NAMED, RunGroup, differing, ranges, short_names
+from holdfast.lab.report._formatting import percent
+from holdfast.lab.report._outcome import Outcome
+from holdfast.lab.report._run_groups import RunGroup
+from holdfast.lab.report._run_tables import (
+    ALL_RUNS,
+    NONE,
+    Labels,
+    is_different,
+    run_table,
+    seeds_of,
+    threats_of,
+    worker_table,
+)
 from holdfast.lab.report.figures import (
     Cell,
     Chart,
@@ -21,7 +29,6 @@ from holdfast.lab.report.figures import (
     chart,
     heat_map,
 )
-from holdfast.lab.report.figures._metrics import accuracy_in_percent
 from holdfast.lab.report.figures._row_weights import MIN_STEPS
 
 DESCRIBED = (
@@ -32,16 +39,8 @@ DESCRIBED = (
 
 LEAST = "least over attacks"
 
-NONE = "—"
-"""Shown where there is nothing."""
-
 MAX_WEIGHTED = 6
 """Runs whose weights of rows are drawn."""
-
-_NUMERIC = re.compile(r"[\d.,%e+— -]*( to [\d.]+)?")
-
-Labels = Mapping[str, str]
-"""The label of each run by its hash."""
 
 
 def about_runs(groups: Sequence[RunGroup]) -> str:
@@ -52,8 +51,9 @@ def about_runs(groups: Sequence[RunGroup]) -> str:
     shares = {group.settings["bad"] for group in groups if group.is_attacked}
     if len(shares) == 1 and "" not in shares:
         words.append(f"{shares.pop()} bad under attack")
-    seeds = {_seeds(group) for group in groups}
-    words += [f"seed {one}" if one.isdigit() else f"seeds {one}" for one in seeds][: len(seeds) < 2]
+    words += _tested(groups)
+    seeds = {seeds_of(group) for group in groups}
+    words += seeds if len(seeds) == 1 else []
     return f"{', '.join(words)}." if words else ""
 
 
@@ -129,61 +129,11 @@ def _cell(result: Outcome, top: float) -> Cell:
     )
 
 
-def run_table(groups: Sequence[RunGroup], labels: Labels) -> DataTable:
-    """Make a table with one line per group, and columns for what differs between groups."""
-    names = [name for name in NAMED if name == "rule" or _differ(groups, name)]
-    names += differing(groups)
-    shown = short_names(names)
-    columns: dict[str, list[str]] = {
-        short: [group.settings.get(name, "") for group in groups]
-        for short, name in zip(shown, names, strict=True)
-    }
-    results = [_outcome(group) for group in groups]
-    columns["seeds"] = [_seeds(group) for group in groups]
-    columns["accuracy (%)"] = [result.text() if result.n_ended else NONE for result in results]
-    columns["range"] = [result.detail() for result in results]
-    columns["weight of bad rows (%)"] = [_mean(group, "bad_weight", 100) for group in groups]
-    columns["rejected per step"] = [_mean(group, "n_rejected") for group in groups]
-    columns["end"] = [_endings(group) for group in groups]
-    if len({group.settings["bad"] for group in groups if group.is_attacked}) < 2:
-        columns.pop("bad", None)
-    kept = {
-        name: cells
-        for name, cells in columns.items()
-        if name in ("rule", "seeds", "accuracy (%)") or any(cells)
-    }
-    return _table("All runs", kept, groups, labels)
-
-
-def worker_table(groups: Sequence[RunGroup], comparison: Comparison, labels: Labels) -> DataTable:
-    """Make a table of what workers sent, and of who was rejected and suspected."""
-    threats = _threats(comparison)
-    columns = {
-        "rule": [labels[group.hashes[0]] for group in groups],
-        "threat": [threats[group.hashes[0]] for group in groups],
-        "workers": [group.settings["workers"] for group in groups],
-        "local steps": [group.settings.get("local_steps", "") for group in groups],
-        "bytes per worker and round": [_mean(group, "n_bytes") for group in groups],
-        "rejected per round": [_mean(group, "n_rejected") for group in groups],
-        "rejected in most rounds": [_mostly(group.runs[0], "rejected") for group in groups],
-        "suspects at the end": [ranges(group.runs[0].suspects) or "none" for group in groups],
-        "really bad": [
-            _mostly(group.runs[0], "bad") if any(group.runs[0].rows.bad) else "" for group in groups
-        ],
-    }
-    kept = {
-        name: cells
-        for name, cells in columns.items()
-        if name in ("rule", "threat", "bytes per worker and round") or len(set(cells)) > 1
-    }
-    return _table("Workers", kept, groups, labels)
-
-
 def run_curves(groups: Sequence[RunGroup], comparison: Comparison, labels: Labels) -> Curves:
     """Make curves with a panel per threat, data set and model, and a line per contender."""
-    threats = _threats(comparison)
+    threats = threats_of(comparison)
     panels: dict[str, dict[str, tuple[str, ...]]] = {}
-    places = [name for name in ("data", "model") if _differ(groups, name)]
+    places = [name for name in ("data", "model") if is_different(groups, name)]
     for group in sorted(
         groups, key=lambda group: comparison.threats.index(threats[group.hashes[0]])
     ):
@@ -201,76 +151,27 @@ def run_curves(groups: Sequence[RunGroup], comparison: Comparison, labels: Label
 
 
 def _weights(groups: Sequence[RunGroup], comparison: Comparison, labels: Labels) -> RowWeights:
-    threats = _threats(comparison)
+    threats = threats_of(comparison)
     shown = [group.hashes[0] for group in groups][:MAX_WEIGHTED]
-    left_out = f" The first {MAX_WEIGHTED} of {len(groups)}." if len(groups) > len(shown) else ""
+    note = (
+        "Of the first seed. A dot marks a bad worker, who has no color without weight. Bad workers "
+        "who stay close together may carry most of the weight although the result stays near the "
+        "honest rows."
+    )
+    if len(groups) > len(shown):
+        note += (
+            f" Shown are the first {len(shown)} of {len(groups)} combinations of rule and attack; "
+            f'the table "{ALL_RUNS}" has the mean weight of bad rows for each.'
+        )
     return RowWeights(
         title="Weight given to each worker",
-        note="Of the first seed. A dot marks a bad worker; a rule that resists gives it no weight, "
-        f"and so no color.{left_out}",
+        note=note,
         panels={f"{labels[key]}, {threats[key]}": key for key in shown},
     )
 
 
-def _table(
-    caption: str, columns: Mapping[str, Sequence[str]], groups: Sequence[RunGroup], labels: Labels
-) -> DataTable:
-    texts = {
-        i
-        for i, cells in enumerate(columns.values())
-        if any(not _NUMERIC.fullmatch(cell) for cell in cells)
-    }
-    names = tuple(columns)
-    return DataTable(
-        caption=caption,
-        columns=names,
-        rows=tuple(zip(*columns.values(), strict=True)),
-        texts=frozenset({0} | texts - {i for i, name in enumerate(names) if "(%)" in name}),
-        labels=tuple(labels[group.hashes[0]] for group in groups),
-    )
-
-
-def _threats(comparison: Comparison) -> dict[str, str]:
-    """Return the threat of each run by its hash."""
-    pairs = [pair for one in comparison.contenders for pair in one.runs.items()]
-    return {key: threat for threat, some in pairs for key in some}
-
-
-def _differ(groups: Sequence[RunGroup], name: str) -> bool:
-    return len({group.settings.get(name) for group in groups}) > 1
-
-
-def _seeds(group: RunGroup) -> str:
-    seeds = [run.config.get("seed", "") for run in group.runs]
-    numbers = [seed for seed in seeds if isinstance(seed, int)]
-    others = [str(seed) for seed in seeds if not isinstance(seed, int)]
-    return ", ".join(filter(None, [ranges(numbers), *others]))
-
-
-def _outcome(group: RunGroup) -> Outcome:
-    runs = {run.hash: run for run in group.runs}
-    found = Collection(runs=runs, measurements={}, studies=())
-    return outcome(found, list(runs), accuracy_in_percent)
-
-
-def _mean(group: RunGroup, key: str, factor: float = 1.0) -> str:
-    """Format the mean of a series over steps and runs; empty if it was not recorded."""
-    values = [value for run in group.runs for value in run.series.get(key, ()) if value is not None]
-    mean = factor * fmean(values) if values else 0.0
-    return "" if not values else number(mean) if mean >= 1000 else percent(mean)
-
-
-def _endings(group: RunGroup) -> str:
-    """Describe how the runs ended, and how many of them."""
-    counts = Counter(ending(run) for run in group.runs)
-    if len(counts) == 1:
-        return "" if "finished" in counts else next(iter(counts))
-    return "; ".join(f"{n} {words}" for words, n in counts.items())
-
-
-def _mostly(run: Summary, name: str) -> str:
-    """Return the rows that are listed at more than half of the recorded steps."""
-    listed: Iterable[Sequence[int]] = getattr(run.rows, name)
-    counts = Counter(row for some in listed for row in some)
-    often = ranges(row for row, n in counts.items() if 2 * n > len(run.rows.step))
-    return often or "none"
+def _tested(groups: Sequence[RunGroup]) -> list[str]:
+    """Say that a mean of the parameters was tested, if it was the same mean in all groups."""
+    weights: list[Any] = [run.config.get("average") for group in groups for run in group.runs]
+    is_same = all(isinstance(one, float) and 0 < one < 1 and one == weights[0] for one in weights)
+    return [f"tested: {format_average(weights[0])}"] if weights and is_same else []

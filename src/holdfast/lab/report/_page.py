@@ -19,6 +19,19 @@ from holdfast.lab.report.figures._inline import inline, sample
 PARTS = Path(__file__).parent / "page"
 """Folder of templates, style sheet and script."""
 
+GENERATOR = "holdfast report"
+
+SIGNS = (
+    f'<meta name="generator" content="{GENERATOR}">',
+    '<a class="skip" href="#content">Skip to the content</a>\n<header class="masthead">',
+)
+"""What only pages of this program have; those of its first versions have the second alone."""
+
+
+def is_own_page(text: str) -> bool:
+    """Whether a page was written by this program."""
+    return any(sign in text for sign in SIGNS)
+
 
 def page(
     found: Collection,
@@ -38,6 +51,7 @@ def page(
     script = (PARTS / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html.j2").render(
         policy=_policy(script),
+        generator=GENERATOR,
         title=title,
         script=script,
         style=(PARTS / "page.css").read_text(encoding="utf-8"),

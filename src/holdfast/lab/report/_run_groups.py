@@ -105,6 +105,21 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(words)
 
 
+def named_seeds(seeds: Iterable[object]) -> str:
+    """Count seeds and list them; a single one would read as their number without its noun.
+
+    Example:
+        >>> named_seeds([0]), named_seeds([0, 1, 2])
+        ('seed 0', '3 seeds: 0 to 2')
+    """
+    given = list(seeds)
+    numbers = {seed for seed in given if isinstance(seed, int)}
+    others = list(dict.fromkeys(str(seed) for seed in given if not isinstance(seed, int)))
+    words = ", ".join(filter(None, [ranges(numbers), *others]))
+    n = len(numbers) + len(others)
+    return f"{n:,} seeds: {words}" if n > 1 else f"seed {words}" if n else ""
+
+
 def _settings(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of a configuration, which may be of another version, or not ours."""
     fields = {name: value for name, value in config.items() if name not in UNGROUPED}

@@ -166,7 +166,7 @@ def _provenance(
     seeds = {one.config["seed"] for one in documents if isinstance(one.config.get("seed"), int)}
     facts = [
         ("Results", _counts(len(runs), len(measurements), n_wanted or len(documents))),
-        ("Seeds", ranges(seeds)),
+        ("Seed" if len(seeds) == 1 else "Seeds", ranges(seeds)),
         ("Versions", _distinct(_versions(one.versions or {}) for one in documents)),
         ("Machine", _distinct(_machine(one.machine or {}) for one in documents)),
     ]

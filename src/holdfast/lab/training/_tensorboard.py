@@ -15,6 +15,17 @@ SCALARS = (
 )
 
 
+def check_tensorboard() -> None:
+    """Check that the extra `tensorboard` is installed."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"`tensorboard` must be installed (pip install '{DISTRIBUTION}[tensorboard]'), "
+            f"got: {error}."
+        ) from error
+
+
 @final
 class TensorBoard:
     """A watcher that writes TensorBoard files into `tensorboard` in the run's folder.
@@ -26,13 +37,9 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ValueError(
-                f"`tensorboard` must be installed (pip install '{DISTRIBUTION}[tensorboard]'), "
-                f"got: {error}."
-            ) from error
+        check_tensorboard()
+        from torch.utils.tensorboard import SummaryWriter
+
         self._make = SummaryWriter
         self._folder = str(Path(folder) / "tensorboard")
         self._writer: SummaryWriter | None = None

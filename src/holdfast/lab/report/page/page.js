@@ -153,15 +153,26 @@
     show(null);
   }
 
-  /* Mark a table that is wider than its place, and whether its right end is out of sight. */
+  /* Mark a list or a table that is wider than its place, and whether its right end is in sight. */
   function bindScroll(place) {
+    const hint = place.matches(".scroll") ? hintBefore(place) : null;
     const mark = () => {
       const rest = place.scrollWidth - place.clientWidth;
       place.classList.toggle("is-wide", rest > 1);
+      hint?.toggleAttribute("hidden", rest <= 1);
       place.classList.toggle("is-cut", rest - place.scrollLeft > 1);
     };
     place.addEventListener("scroll", mark, { passive: true });
     new ResizeObserver(mark).observe(place);
+  }
+
+  function hintBefore(place) {
+    const hint = document.createElement("p");
+    hint.className = "hint";
+    hint.textContent = "\u2194\u00a0Scroll sideways for all columns.";
+    hint.hidden = true;
+    place.before(hint);
+    return hint;
   }
 
   bindTheme(document.getElementById("theme"));
