@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 from holdfast.aggregators import GeometricMedian, Mean, RadiusFilter
 from holdfast.lab.config import Threat, Workers
@@ -268,16 +268,16 @@ def test_a_table_that_is_cut_says_so_until_its_end_is_in_sight(open_page: Open) 
         found = place.evaluate("node => [node.className, getComputedStyle(node).maskImage]")
         assert found == (["scroll is-wide is-cut", found[1]] if rest > 1 else ["scroll", "none"])
         assert (found[1] != "none") == (rest > 1)
-    wide = page.locator(".scroll.is-cut:visible").first
-    handle = wide.element_handle()
-    handle.evaluate("node => node.scrollTo(node.scrollWidth, 0)")
-    page.wait_for_function("node => !node.classList.contains('is-cut')", arg=handle)
+    wide = places.nth(next(i for i, rest in enumerate(widths) if rest > 1))
+    wide.evaluate("node => node.scrollTo(node.scrollWidth, 0)")
+    expect(wide).not_to_have_class(re.compile("is-cut"))
 
 
 def test_every_table_that_scrolls_says_so_above_it(open_page: Open) -> None:
     page = open_page(320)
     page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
-    page.wait_for_function("document.querySelectorAll('.scroll.is-wide').length > 3")
+    # Not `wait_for_function`, which needs eval, and the page permits none.
+    page.locator(".scroll.is-wide").nth(3).wait_for(state="attached")
     places = page.locator(".scroll")
     for place in places.all():
         rest, hint = place.evaluate(
@@ -286,7 +286,7 @@ def test_every_table_that_scrolls_says_so_above_it(open_page: Open) -> None:
         )
         assert hint == (rest > 1)
     page.set_viewport_size({"width": 1400, "height": 900})
-    page.wait_for_function("!document.querySelector('.scroll.is-wide')")
+    expect(page.locator(".scroll.is-wide")).to_have_count(0)
     assert not page.locator(".hint:visible").count()
 
 
