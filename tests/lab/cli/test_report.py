@@ -209,10 +209,8 @@ def test_an_older_report_is_replaced(made: Path, tmp_path: Path) -> None:
     command = ["report", str(made), "--format", "svg", "-q"]
     assert invoke(*command).exit_code == 0
     page, text = tmp_path / "report" / "index.html", tmp_path / "report" / "report.md"
-    mark = '<meta name="generator" content="holdfast report">\n'
     content = page.read_text()
-    assert mark in content
-    page.write_text(content.replace(mark, ""))  # as pages were before they had the mark
+    page.write_text('<head><meta name="generator" content="holdfast report"></head>')
     assert invoke(*command).exit_code == 0
     assert page.read_text() == content
     page.unlink()  # as after a stop between the two files
