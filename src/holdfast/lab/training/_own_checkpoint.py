@@ -16,6 +16,7 @@ from holdfast.lab.records import Record, load_checkpoint
 from holdfast.lab.training._experiment import Experiment
 
 CHECKPOINT_FILE: Final = "checkpoint.pt"
+"""The file in a run's folder from which the run is resumed."""
 
 LARGEST_SAMPLE: Final = 2**24
 """Entries of a sample, whose shape decides how large a model becomes; far above all data sets."""
