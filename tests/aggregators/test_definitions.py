@@ -248,6 +248,12 @@ def test_mean_around_median_shares_places_between_ties() -> None:
     assert MeanAroundMedian(n_bad=1)(torch.tensor([[0.0], [1.0], [2.0]])).tolist() == [1.0]
 
 
+def test_mean_around_median_survives_a_deviation_that_overflows() -> None:
+    """Infinity times a weight of zero would be NaN."""
+    rows = torch.tensor([[torch.finfo(torch.float32).min], [1e33], [1.1e33], [1.2e33], [1.3e33]])
+    torch.testing.assert_close(MeanAroundMedian(n_bad=1)(rows), torch.tensor([1.15e33]))
+
+
 @shapes
 def test_medoid_minimizes_the_sum_of_distances(n: int, d: int, seed: int) -> None:
     rows = rows64(n, d, seed)
