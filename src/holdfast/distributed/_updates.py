@@ -27,15 +27,16 @@ class Updates(ABC):
     def step(self, memory: WorkerMemory) -> bool:
         """Make one step; returns whether a round is due, whose update is in the memory then."""
 
-    @property
-    def shared(self) -> Tensor | None:
-        """[d] the shared parameters if the rank has others now; None otherwise."""
-        return None
-
+    @abstractmethod
     def begin(self) -> None:
         """A round has moved the parameters."""
-        return
 
+    @property
+    @abstractmethod
+    def shared(self) -> Tensor | None:
+        """[d] the shared parameters if the rank has others now; None otherwise."""
+
+    @abstractmethod
     def resume(self, shared: Tensor | None, settle: Callable[[], bool]) -> None:
         """Resume with these shared parameters, or those of the model for None.
 
@@ -43,7 +44,6 @@ class Updates(ABC):
             shared: what :attr:`shared` was.
             settle: makes the parameters those of most ranks; returns whether they were already.
         """
-        settle()
 
 
 def updates_of(layout: Layout, optimizer: Optimizer, local_steps: int | None) -> Updates:
@@ -91,6 +91,16 @@ class GradientUpdates(Updates):
         # A scheduler of the learning rate wants to see steps of its optimizer.
         self._optimizer._opt_called = True  # type: ignore[attr-defined]
         return True
+
+    def begin(self) -> None:
+        pass
+
+    @property
+    def shared(self) -> None:
+        return None
+
+    def resume(self, shared: Tensor | None, settle: Callable[[], bool]) -> None:
+        settle()
 
 
 @final
